@@ -1,0 +1,99 @@
+"""Answers of the classify route: JSON objects, 16-byte records and error bodies."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from loader.wire import pack_answer
+from model.scores import scores as score_logits
+
+# The status field of a record's answer.
+RECORD_OK, RECORD_NOT_UTF8, RECORD_TOO_LONG, RECORD_FAILED = range(4)
+RECORD_ERRORS = {RECORD_NOT_UTF8: "not UTF-8", RECORD_TOO_LONG: "longer than the model takes",
+                 RECORD_FAILED: "failed"}
+NO_LABEL = 65535
+
+
+class Row(NamedTuple):
+    """What is known of one text at its end. `logits` float32 [C] as Python floats, None where
+    `status` is not RECORD_OK; `tokens` counts ids with specials, after truncation."""
+
+    user_id: int | str | None
+    tokens: int
+    truncated: bool
+    logits: Sequence[float] | None
+    status: int = RECORD_OK
+
+
+class Renderer:
+    """Renders answers for one model; everything that depends on the model alone is made once."""
+
+    def __init__(self, card: dict) -> None:
+        self.function = card["function"]
+        self.labels_header = ",".join(quote(label, safe="") for label in card["labels"])
+        self._labels = [json.dumps(label, ensure_ascii=False) for label in card["labels"]]
+        model, version = json.dumps(card["name"], ensure_ascii=False), json.dumps(card["version"])
+        self._model = f'"model": {model}, "model_version": {version}'
+        self._scores = "{" + ", ".join(
+            label.replace("%", "%%") + ": %.6f" for label in self._labels) + "}"
+
+    def winner(self, row: Row) -> tuple[int, list[float]]:
+        """The index of the best label (the first of equals) and all scores, [C]."""
+        values = score_logits(row.logits, self.function)
+        return max(range(len(values)), key=values.__getitem__), values
+
+    def one(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool,
+            top_k: int | None, trace_id: str, latency_ms: float) -> bytes:
+        """The JSON answer to one text; `winner` is what `winner()` gave, None for a failed row."""
+        fields = self._fields(row, winner, want_logits, top_k)
+        return (f'{{{fields[0]}"trace_id": {_quote(trace_id)}, {self._model}, {fields[1]}, '
+                f'"latency_ms": {latency_ms:.3f}}}').encode()
+
+    def many(self, rows: Sequence[Row], winners: Sequence[tuple[int, list[float]] | None],
+             want_logits: bool, top_k: int | None, trace_id: str, latency_ms: float) -> bytes:
+        """The JSON answer to many texts, in order."""
+        results = ", ".join(
+            "{" + "".join(self._fields(row, winner, want_logits, top_k)) + "}"
+            for row, winner in zip(rows, winners))
+        return (f'{{"results": [{results}], "trace_id": {_quote(trace_id)}, {self._model}, '
+                f'"latency_ms": {latency_ms:.3f}}}').encode()
+
+    def record(self, user_id: int, row: Row, winner: tuple[int, list[float]] | None) -> bytes:
+        """The 16-byte answer to one record."""
+        if winner is None:
+            return pack_answer(user_id, float("nan"), NO_LABEL, row.status)
+        index, values = winner
+        return pack_answer(user_id, values[index], index, RECORD_OK)
+
+    def _fields(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool,
+                top_k: int | None) -> tuple[str, str]:
+        """The members of a row's object: label and scores with a trailing comma, then the rest."""
+        user = "" if row.user_id is None else f'"user_id": {_quote(row.user_id)}'
+        if winner is None:
+            error = f'"error": {_quote(RECORD_ERRORS[row.status])}'
+            return "", f"{user}, {error}" if user else error
+        index, values = winner
+        if top_k is None:
+            table = self._scores % tuple(values)
+        else:
+            best = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:top_k]
+            table = "{" + ", ".join(f"{self._labels[i]}: {values[i]:.6f}" for i in best) + "}"
+        head = f'"label": {self._labels[index]}, "score": {values[index]:.6f}, "scores": {table}, '
+        rest = f'"tokens": {row.tokens}, "truncated": {"true" if row.truncated else "false"}'
+        if user:
+            rest += ", " + user
+        if want_logits:
+            # Nine significant digits read back as the same float32 (IEEE 754: 1 + 24 log10 2).
+            rest += ', "logits": [' + ", ".join(f"{value:.9g}" for value in row.logits) + "]"
+        return head, rest
+
+
+def render_error(code: str, message: str, trace_id: str) -> bytes:
+    """The JSON body of every error."""
+    return (f'{{"error": {{"code": {_quote(code)}, "message": {_quote(message)}}}, '
+            f'"trace_id": {_quote(trace_id)}}}').encode()
+
+
+def _quote(value: int | str) -> str:
+    return json.dumps(value, ensure_ascii=False)
