@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.acts import Claims, crowd_act, master_act, trap_act
-from tests.chaos.house import ROOT
+from tests.house import ROOT
 
 ECHO = ROOT / "tests" / "fixtures" / "echo"
 WORDS = ("win a free phone now", "see you at six", "call 09061701461 to claim", "ok", "",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.chaos.clients import Crowd, Expected, ask, essence
 from tests.chaos.faults import Faults, kill_master
-from tests.chaos.house import House, send_signal, wait_until
+from tests.house import House, send_signal, wait_until
 
 ROLES = {"master": 1, "front": 2, "dispatcher": 1, "forkserver": 1, "engine": 2}
 FLAGS = ("--fronts", "2", "--engines", "2", "--max-wait-ms", "60000")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.chaos.clients import Crowd
-from tests.chaos.house import House, is_alive, parent_of, send_signal, wait_until
+from tests.house import House, is_alive, parent_of, send_signal, wait_until
 
 # Shorter than the lease of a loop (5 s), so that nobody may be killed for being stopped.
 LONGEST_STOP_S = 1.5

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 READY = re.compile(rb"ready http://(\S+):(\d+) ")
 SAMPLE = re.compile(r'^(\w+?)(?:\{(.*)\})? (\S+)$')
 
@@ -33,12 +34,14 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 60.0
 class House:
     """`python -m server` as a child; a context manager that leaves nothing running."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], descriptor_limit: int | None = None) -> None:
         self.log: list[bytes] = []
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "server", "--port", "0", *arguments], cwd=ROOT,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=descriptor_limit and (lambda: resource.setrlimit(
+                resource.RLIMIT_NOFILE, (descriptor_limit, descriptor_limit))))
         self.pid = self.process.pid
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
