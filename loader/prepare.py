@@ -1,0 +1,159 @@
+"""A checkpoint folder, read once, checked whole and held in sealed memory: nothing here is torch.
+
+What comes out are three memfds that no process can change any more: the card (JSON: everything
+that fronts and engines must know of the model), the tokeniser's tables, and the weights as one
+safetensors image. The folder may be overwritten, cut or deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loader.checkpoint import Folder
+from loader.config import choose_family, read_labels, score_function, whole
+from loader.errors import CheckpointError
+from loader.family import FamilySpec
+from loader.safetensors import read_header
+from loader.strict_json import read_object
+from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
+from loader.tokenizers.table import compile_tokenizer
+from loader.weights import WEIGHTS, check_memory, copy_weights, match_tensors, open_weights
+
+CONFIG_BYTES = 16 << 20
+VOCAB_LIMIT = 1 << 24  # rows of an embedding table
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+@dataclass
+class Prepared:
+    """A checked model. `card` may still be added to (buckets, self_test) until `seal`.
+
+    `weights_fd` is a sealed memfd already, so that a reference can compute from `map_file` of it;
+    a family without weights has an image of no tensors.
+    """
+
+    card: dict[str, Any]
+    tokenizer: bytes
+    weights_fd: int
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Three sealed memfds; whoever holds it closes them."""
+
+    card_fd: int
+    tokenizer_fd: int
+    weights_fd: int
+
+    def close(self) -> None:
+        for fd in (self.card_fd, self.tokenizer_fd, self.weights_fd):
+            os.close(fd)
+
+
+def model_name(path: str) -> str:
+    """The last part of --model as given, links not followed: "models/sms-spam/" → "sms-spam"."""
+    name = os.path.basename(os.path.abspath(path)) or "model"
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepared:
+    """Reads and checks the whole checkpoint in `folder`; `name` is what clients see.
+
+    The card holds all but what the model's own code adds (`buckets`, `self_test`). Its version is
+    8 hex digits of a hash over every byte that the answers depend on. Raises CheckpointError.
+    """
+    with Folder(folder) as opened:
+        config_bytes = _config_bytes(opened)
+        config = read_object(config_bytes, "config.json")
+        family = choose_family(config, families)
+        labels = read_labels(config)
+        function = score_function(config, len(labels))
+        settings = family.settings(config)
+        vocab_size = whole(config, "vocab_size", 1, VOCAB_LIMIT)
+        id_bytes = 2 if vocab_size <= 1 << 16 else 4
+        files, sources = read_tokenizer(opened)
+        tokenizer = compile_tokenizer(files)
+        check_ids(files, vocab_size)
+        limit = max_tokens(files, family.tokenizer, family.positions(settings), id_bytes)
+        sources["config.json"] = config_bytes
+        weights_fd, version = _weights(opened, family, settings, len(labels), sources)
+    card = {"name": name, "version": version, "family": family.name, "labels": labels,
+            "function": function, "max_tokens": limit, "vocab_size": vocab_size,
+            "id_bytes": id_bytes, "pair_types": family.pair_types(settings), "precision": "fp32",
+            "precision_why": "a plain checkpoint is served in fp32", "settings": settings}
+    return Prepared(card, tokenizer, weights_fd)
+
+
+def seal(prepared: Prepared) -> ModelFiles:
+    """The model as three sealed memfds; the one of the weights is handed on, not copied."""
+    card = json.dumps(prepared.card, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    return ModelFiles(_sealed("card", card), _sealed("tokenizer", prepared.tokenizer),
+                      prepared.weights_fd)
+
+
+def open_card(fd: int) -> dict[str, Any]:
+    """The card out of its memfd; the file position is left alone, for it is shared."""
+    return json.loads(os.pread(fd, os.fstat(fd).st_size, 0))
+
+
+def map_file(fd: int) -> mmap.mmap:
+    """A sealed memfd as read-only memory, shared with every other process that maps it.
+
+    MAP_PRIVATE, because Linux before 6.7 refuses a shared mapping of a write-sealed file; the pages
+    are the same ones as long as nobody writes, and nobody can.
+    """
+    return mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+
+
+def _config_bytes(folder: Folder) -> bytes:
+    if not folder.has("config.json") and folder.has("adapter_config.json"):
+        raise CheckpointError(f"config.json and {WEIGHTS} are missing, adapter_config.json tells of "
+                              "an adapter only; merge it into its base model and save that.")
+    return folder.read("config.json", CONFIG_BYTES)
+
+
+def _weights(folder: Folder, family: FamilySpec, settings: dict[str, Any], labels: int,
+             sources: Mapping[str, bytes]) -> tuple[int, str]:
+    """The sealed image of the weights, and the version: a hash of it and of the other files."""
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(f"{name} {len(sources[name])}\n".encode())
+        digest.update(sources[name])
+    target = _memfd("weights")
+    try:
+        if family.needs_weights:
+            source = open_weights(folder)
+            try:
+                tensors = match_tensors(family.tensors(settings, labels), family.prefix,
+                                        read_header(source, WEIGHTS))
+                check_memory(sum(tensor.end - tensor.begin for tensor in tensors.values()))
+                copy_weights(source, tensors, target, digest.update)
+            finally:
+                os.close(source)
+        else:
+            copy_weights(-1, {}, target, digest.update)
+        fcntl.fcntl(target, fcntl.F_ADD_SEALS, SEALS)
+    except BaseException:
+        os.close(target)
+        raise
+    return target, digest.hexdigest()[:8]
+
+
+def _sealed(name: str, data: bytes) -> int:
+    fd = _memfd(name)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    return fd
+
+
+def _memfd(name: str) -> int:
+    return os.memfd_create(f"firebrick-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
