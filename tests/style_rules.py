@@ -29,8 +29,9 @@ PURE = ("server.http1", "server.inflight", "server.scheduler", "server.costs", "
         "server.messages", "model.grid", "model.scores")
 # What a pure module must not reach: the outside world, clocks, and chance that is not handed in.
 IMPURE = {"socket", "selectors", "select", "ssl", "os", "io", "pathlib", "tempfile", "shutil",
-          "mmap", "time", "threading", "multiprocessing", "subprocess", "signal", "asyncio", "secrets",
-          "uuid", "logging", "fcntl", "resource", "ctypes", "torch", "psutil", "pynvml"}
+          "mmap", "time", "threading", "multiprocessing", "subprocess", "signal", "asyncio",
+          "secrets", "uuid", "logging", "fcntl", "resource", "ctypes", "torch", "psutil",
+          "pynvml"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 # Started in the processes that hold no program; torch costs them seconds and 150 MB each.
 TORCH_FREE = ("server.__main__", "server.master", "server.front", "server.dispatcher",
