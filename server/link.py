@@ -1,0 +1,109 @@
+"""A message socket between two processes of the house: never blocks, never loses what was sent.
+
+The dispatcher's listening socket has an abstract name and belongs to the master, so connections
+wait in its backlog while no dispatcher lives. Peers of another user are turned away.
+"""
+
+import os
+import socket
+import struct
+from collections import deque
+
+from server.messages import LIMIT_BYTES
+
+BACKLOG = 1024
+# One read's share of a turn; what is left makes the socket readable again.
+MESSAGES_A_READ = 64
+
+
+def listen(name: str) -> socket.socket:
+    """A listening socket under an abstract name (unix(7)), non-blocking."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind("\0" + name)
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener
+
+
+def connect(name: str) -> "Link | None":
+    """A link to that name; None while its backlog is full."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client.setblocking(False)
+    try:
+        client.connect("\0" + name)
+    except (BlockingIOError, ConnectionRefusedError):
+        client.close()
+        return None
+    return Link(client)
+
+
+def accept(listener: socket.socket) -> "Link | None":
+    """The next link that waits, None if there is none. Peers of another user are closed."""
+    while True:
+        try:
+            peer, _ = listener.accept()
+        except BlockingIOError:
+            return None
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if struct.unpack("iII", credentials)[1] == os.geteuid():
+            peer.setblocking(False)
+            return Link(peer)
+        peer.close()
+
+
+class Link:
+    """One end; owns its socket. What cannot be sent now stays queued until `flush`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._waiting: deque[bytes] = deque()
+        self._is_broken = False
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for room; the socket should then be watched for writing."""
+        return len(self._waiting)
+
+    def send(self, message: bytes) -> None:
+        """Sends at once if nothing waits, else queues behind what does."""
+        self._waiting.append(message)
+        if len(self._waiting) == 1:
+            self.flush()
+
+    def flush(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            try:
+                self.socket.send(waiting[0])
+            except (BlockingIOError, InterruptedError):
+                return
+            except (ConnectionResetError, BrokenPipeError, ConnectionRefusedError):
+                # The peer is gone, but what it sent before is still there to be read.
+                self._is_broken = True
+                waiting.clear()
+                return
+            waiting.popleft()
+
+    def receive(self) -> tuple[list[bytes], bool]:
+        """(messages, whether the link has ended); at most MESSAGES_A_READ at once."""
+        messages: list[bytes] = []
+        while len(messages) < MESSAGES_A_READ:
+            try:
+                data, _, flags, _ = self.socket.recvmsg(LIMIT_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return messages, self._is_broken and not messages
+            except ConnectionResetError:
+                # Reported once; reading on gives what the peer had sent, then its end.
+                self._is_broken = True
+                continue
+            if not data or flags & socket.MSG_TRUNC:
+                return messages, True
+            messages.append(data)
+        return messages, False
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self.socket.close()
