@@ -1,0 +1,341 @@
+"""What a front holds: every request it accepted, with all facts about it, until it is answered (pure).
+
+A front owns its requests; the dispatcher only orders them. So everything that must survive the
+dispatcher's death is kept here: rows, deadlines, blame. A job's number is never used twice in one
+life of a front, and answers to unknown numbers are dropped: that is the whole defence against late,
+repeated and stale results.
+
+Life of a group (one request): open → sent → answered once by one Finish action. It ends by its
+results, a refusal, blame (three faults), its deadline, its age, or because its client left. When the
+link to the dispatcher is lost, open jobs are sent again in arrival order; a job sent five times
+travels alone, so that three more dispatcher deaths by fault blame it and nobody else.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server.messages import (HIGH, RESULT_OK, Cancel, FrontHello, Group, Job, Notes, Reason,
+                             Refused, Result, Results, Row, State)
+
+FAULTS_TO_BLAME = 3
+SENDS_BEFORE_ALONE = 5
+# Jobs sent again in one turn after a new link, so that a full front stays responsive.
+RESEND_SLICE_JOBS = 256
+NEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a front; `max_jobs` and `max_bytes` are those of the dispatcher's queue."""
+
+    max_wait_ms: float = 2000.0
+    max_age_s: float = 60.0
+    outage_s: float = 10.0
+    max_jobs: int = 10_000
+    max_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a group ended: "ok", "refused", "failed", "deadline", "aged", "outage", "not_ready".
+
+    `results` stands in row order for "ok", with None for a row that failed in a partial group;
+    `retry_ms` says when to come back after "refused", "outage" and "not_ready".
+    """
+
+    kind: str
+    results: Sequence[Result | None] = ()
+    reason: str = ""
+    retry_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SendHello:
+    hello: FrontHello
+
+
+@dataclass(frozen=True, slots=True)
+class SendGroups:
+    groups: list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class SendCancel:
+    cancel: Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    group: int
+    outcome: Outcome
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    number: int
+    connection: int
+    priority: int
+    deadline: float
+    partial: bool
+    opened_at: float
+    jobs: list["_Job"]
+    results: list[Result | None]
+    remaining: int
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    number: int
+    group: _Group
+    index: int
+    row: Row
+    deaths: int = 0
+    sends: int = 0
+    dispatcher_faults: int = 0
+
+
+class InFlight:
+    """A front's open requests. Events return nothing; `take_actions` gives what to do."""
+
+    def __init__(self, front: int, incarnation: int, generation: int, limits: Limits,
+                 now: float) -> None:
+        self.hello = FrontHello(front, incarnation, generation)
+        self.limits = limits
+        self.is_ready = False
+        self.state = State(False, 0, 0, 0.0, 0.0)
+        self.stale_results = 0
+        self._groups: dict[int, _Group] = {}
+        self._jobs: dict[int, _Job] = {}
+        self._next_job = 1
+        self._bytes = 0
+        self._is_linked = False
+        self._unsent: deque[_Group] = deque()
+        self._suspects: deque[_Job] = deque()
+        self._alone: _Job | None = None
+        self._doubted: _Job | None = None
+        self._cancelled: list[int] = []
+        self._deadlines: list[tuple[float, int]] = []
+        self._served_at = now
+        self._actions: list[object] = []
+
+    @property
+    def open_groups(self) -> int:
+        return len(self._groups)
+
+    @property
+    def open_jobs(self) -> int:
+        return len(self._jobs)
+
+    def set_ready(self, now: float) -> None:
+        """The server has been ready before, so that from now on requests queue, whoever dies."""
+        if not self.is_ready:
+            self.is_ready = True
+            self._served_at = now
+
+    def early_refusal(self, priority: int, now: float) -> Outcome | None:
+        """Why a new request would not be taken, known before it is even tokenised."""
+        if not self.is_ready:
+            return Outcome("not_ready", reason="the model is still being loaded", retry_ms=1000)
+        self._note_service(now)
+        if now - self._served_at > self.limits.outage_s:
+            return Outcome("outage", reason="no engine is running", retry_ms=1000)
+        state = self.state
+        wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
+        if wait_ms > self.limits.max_wait_ms:
+            return Outcome("refused", reason="wait",
+                           retry_ms=int(wait_ms - self.limits.max_wait_ms) + 1)
+        if self._groups and (len(self._jobs) >= self.limits.max_jobs
+                             or self._bytes >= self.limits.max_bytes):
+            return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
+        return None
+
+    def open(self, group: int, connection: int, priority: int, deadline: float | None,
+             rows: Sequence[Row], now: float, partial: bool = False) -> None:
+        """Takes a request; from here on it is answered by exactly one Finish.
+
+        `group` must be new in this life of the front; `rows` is not empty; `deadline` is
+        monotonic seconds; in a `partial` group a row that fails does not fail the others.
+        """
+        held = _Group(group, connection, priority, NEVER if deadline is None else deadline,
+                      partial, now, [], [None] * len(rows), len(rows))
+        for index, row in enumerate(rows):
+            job = _Job(self._next_job, held, index, row)
+            self._next_job += 1
+            self._jobs[job.number] = job
+            self._bytes += len(row.ids)
+            held.jobs.append(job)
+        self._groups[group] = held
+        if deadline is not None:
+            heapq.heappush(self._deadlines, (deadline, group))
+        if self._is_linked:
+            self._unsent.append(held)
+
+    def cancel(self, group: int) -> None:
+        """The client left: the group's queued work is cancelled and nothing is answered."""
+        held = self._groups.get(group)
+        if held is not None:
+            self._forget(held)
+
+    def link_up(self, now: float) -> None:
+        """A new link to a dispatcher: everything open is sent (again), in arrival order."""
+        self._is_linked = True
+        self._actions.append(SendHello(self.hello))
+        self._unsent = deque(self._groups.values())
+        self._suspects.clear()
+
+    def link_down(self, now: float) -> None:
+        """The link ended: its dispatcher may be dead, and the job it had alone is in doubt."""
+        self._note_service(now)
+        self._is_linked = False
+        self._unsent.clear()
+        self._cancelled.clear()
+        if self._alone is not None:
+            self._doubted, self._alone = self._alone, None
+        self.state = State(self.state.ready, 0, 0, 0.0, 0.0)
+
+    def dispatcher_died(self, is_fault: bool) -> None:
+        """The master's verdict on the latest death; blames the job that travelled alone."""
+        job = self._alone if self._doubted is None else self._doubted
+        if self._doubted is None:
+            self._alone = None      # judged already when the link's end is seen
+        self._doubted = None
+        if job is None or not is_fault or job.number not in self._jobs:
+            return
+        job.dispatcher_faults += 1
+        if job.dispatcher_faults >= FAULTS_TO_BLAME:
+            self._fail(job)
+
+    def receive(self, message: object, now: float) -> None:
+        """A decoded message of the dispatcher; kinds that a front never gets are ignored."""
+        if isinstance(message, Results):
+            for result in message.results:
+                self._take_result(result)
+        elif isinstance(message, State):
+            self._note_service(now)
+            self.state = message
+            if message.ready:
+                self.set_ready(now)
+            self._note_service(now)
+        elif isinstance(message, Refused):
+            for refusal in message.refusals:
+                held = self._groups.get(refusal.group)
+                if held is not None:
+                    self._finish(held, Outcome("refused", (), Reason(refusal.reason).name.lower(),
+                                               refusal.retry_ms))
+        elif isinstance(message, Notes):
+            for note in message.notes:
+                job = self._jobs.get(note.job)
+                if job is not None:
+                    job.deaths = max(job.deaths, note.deaths)
+                    if job.deaths >= FAULTS_TO_BLAME:
+                        self._fail(job)
+
+    def tick(self, now: float) -> None:
+        """Ends what has passed its deadline or its age."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            held = self._groups.get(heapq.heappop(self._deadlines)[1])
+            if held is not None:
+                self._finish(held, Outcome("deadline"))
+        while self._groups:
+            oldest = next(iter(self._groups.values()))
+            if now - oldest.opened_at < self.limits.max_age_s:
+                break
+            self._finish(oldest, Outcome("aged", retry_ms=1000))
+
+    def next_timer(self, now: float) -> float | None:
+        """When `tick` or `take_actions` has work next, in monotonic seconds; None for never."""
+        if self._unsent or (self._suspects and self._alone is None):
+            return now
+        while self._deadlines and self._deadlines[0][1] not in self._groups:
+            heapq.heappop(self._deadlines)
+        times = [self._deadlines[0][0]] if self._deadlines else []
+        if self._groups:
+            times.append(next(iter(self._groups.values())).opened_at + self.limits.max_age_s)
+        return min(times, default=None)
+
+    def take_actions(self) -> list[object]:
+        """What to do now, in order: SendHello, SendCancel, SendGroups, Finish."""
+        if self._is_linked:
+            if self._cancelled:
+                self._actions.append(SendCancel(Cancel(self._cancelled)))
+                self._cancelled = []
+            groups = self._next_groups()
+            if groups:
+                self._actions.append(SendGroups(groups))
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _next_groups(self) -> list[Group]:
+        groups, budget = [], RESEND_SLICE_JOBS
+        while self._unsent and budget > 0:
+            held = self._unsent.popleft()
+            jobs = [job for job in held.jobs if job.number in self._jobs]
+            together = [job for job in jobs if job.sends < SENDS_BEFORE_ALONE]
+            self._suspects.extend(job for job in jobs if job.sends >= SENDS_BEFORE_ALONE)
+            if together:
+                groups.append(_message(held, together))
+                budget -= len(together)
+        while self._alone is None and self._suspects:
+            job = self._suspects.popleft()
+            if job.number in self._jobs:
+                self._alone = job
+                groups.append(_message(job.group, [job]))
+        return groups
+
+    def _take_result(self, result: Result) -> None:
+        job = self._jobs.get(result.job)
+        if job is None:
+            self.stale_results += 1
+        elif result.status != RESULT_OK:
+            self._fail(job)
+        else:
+            job.group.results[job.index] = result
+            self._close(job)
+
+    def _fail(self, job: _Job) -> None:
+        if job.group.partial:
+            self._close(job)
+        else:
+            self._finish(job.group, Outcome("failed"))
+
+    def _close(self, job: _Job) -> None:
+        """One job has its end; the group's is reached with its last."""
+        self._drop(job)
+        job.group.remaining -= 1
+        if not job.group.remaining:
+            self._finish(job.group, Outcome("ok", job.group.results))
+
+    def _finish(self, held: _Group, outcome: Outcome) -> None:
+        self._forget(held)
+        self._actions.append(Finish(held.number, outcome))
+
+    def _forget(self, held: _Group) -> None:
+        del self._groups[held.number]
+        for job in held.jobs:
+            if job.number in self._jobs:
+                self._drop(job)
+                if job.sends and self._is_linked:
+                    self._cancelled.append(job.number)
+
+    def _drop(self, job: _Job) -> None:
+        del self._jobs[job.number]
+        self._bytes -= len(job.row.ids)
+        if job is self._alone:
+            self._alone = None
+
+    def _note_service(self, now: float) -> None:
+        if self._is_linked and self.state.engines:
+            self._served_at = now
+
+
+def _message(held: _Group, jobs: Sequence[_Job]) -> Group:
+    """The group as it travels; `count` is that of the jobs that travel now."""
+    parts = []
+    for job in jobs:
+        job.sends += 1
+        parts.append(Job(job.number, job.row.tokens, job.row.split, job.deaths, min(job.sends, 255),
+                         job.row.ids))
+    return Group(held.number, held.connection, held.priority, held.deadline, len(parts), parts)

@@ -1,0 +1,219 @@
+"""A front's requests in flight: one answer each, whatever the dispatcher does."""
+
+import pytest
+
+from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
+from server.messages import (HIGH, LOW, Note, Notes, Reason, Refusal, Refused, Result, Results,
+                             Row, State)
+
+ROW = Row(3, 3, b"\1\0\2\0\3\0")
+
+
+def ready(limits=None):
+    held = InFlight(0, 7, 1, limits or Limits(), 0.0)
+    held.set_ready(0.0)
+    held.link_up(0.0)
+    assert isinstance(held.take_actions()[0], SendHello)
+    held.receive(State(True, 2, 1, 0.0, 0.0), 0.0)
+    return held
+
+
+def sent(held):
+    """The (group, job, sends) that the next actions send."""
+    return [(group.group, job.job, job.sends) for action in held.take_actions()
+            if isinstance(action, SendGroups) for group in action.groups for job in group.jobs]
+
+
+def finished(held):
+    return [(action.group, action.outcome.kind) for action in held.take_actions()
+            if isinstance(action, Finish)]
+
+
+def result(job, status=0):
+    return Results([Result(job, status, 0, 0, 1, 10, 20, b"\0\0\0\0")])
+
+
+def test_inflight_results_of_all_rows_finish_the_group_once():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW, ROW], 0.0)
+    assert sent(held) == [(1, 1, 1), (1, 2, 1)]
+    held.receive(result(2), 0.1)
+    assert finished(held) == []
+    held.receive(result(1), 0.1)
+    held.receive(result(1), 0.2)
+    (action,) = held.take_actions()
+    assert [r.job for r in action.outcome.results] == [1, 2]
+    assert held.stale_results == 1 and held.open_jobs == held.open_groups == 0
+
+
+def test_inflight_new_link_sends_open_jobs_again_in_arrival_order():
+    held = ready()
+    for number in (1, 2, 3):
+        held.open(number, 9, LOW, None, [ROW], 0.0)
+    sent(held)
+    held.receive(result(2), 0.0)
+    assert finished(held) == [(2, "ok")]
+    held.link_down(0.1)
+    held.open(4, 9, LOW, None, [ROW], 0.1)
+    assert sent(held) == []
+    held.link_up(0.2)
+    assert sent(held) == [(1, 1, 2), (3, 3, 2), (4, 4, 1)]
+
+
+def test_inflight_job_sent_five_times_travels_alone_and_is_blamed_after_three_faults():
+    held = ready()
+    for number in (1, 2):
+        held.open(number, 9, LOW, None, [ROW], 0.0)
+    for _ in range(5):
+        assert len(sent(held)) == 2
+        held.link_down(0.0)
+        held.dispatcher_died(True)
+        held.link_up(0.0)
+    for _ in range(2):
+        assert [job for _, job, _ in sent(held)] == [1]
+        held.link_down(0.0)
+        held.dispatcher_died(True)
+        held.link_up(0.0)
+    assert [job for _, job, _ in sent(held)] == [1]
+    held.dispatcher_died(True)          # the verdict may come before the link's end is seen
+    assert finished(held) == [(1, "failed")]
+    held.link_down(0.0)
+    held.link_up(0.0)
+    assert [job for _, job, _ in sent(held)] == [2]
+    held.receive(result(2), 0.0)
+    assert finished(held) == [(2, "ok")]
+
+
+def test_inflight_outside_kills_of_the_dispatcher_blame_nobody():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW], 0.0)
+    for _ in range(40):
+        assert len(sent(held)) == 1
+        held.link_down(0.0)
+        held.dispatcher_died(False)
+        held.link_up(0.0)
+    held.receive(result(1), 0.0)
+    assert (1, "ok") in finished(held)
+
+
+def test_inflight_three_faults_noted_fail_the_group_and_cancel_its_rest():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW, ROW], 0.0)
+    sent(held)
+    held.receive(Notes([Note(1, 2)]), 0.0)
+    assert finished(held) == []
+    held.receive(Notes([Note(1, 3)]), 0.0)
+    actions = held.take_actions()
+    assert [a.outcome.kind for a in actions if isinstance(a, Finish)] == ["failed"]
+    assert [a.cancel.jobs for a in actions if isinstance(a, SendCancel)] == [[1, 2]]
+
+
+def test_inflight_blame_outlives_the_dispatcher():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW], 0.0)
+    held.take_actions()
+    held.receive(Notes([Note(1, 2)]), 0.0)
+    held.link_down(0.0)
+    held.link_up(0.0)
+    (job,) = [job for action in held.take_actions() if isinstance(action, SendGroups)
+              for group in action.groups for job in group.jobs]
+    assert job.deaths == 2
+
+
+def test_inflight_partial_group_keeps_the_other_rows():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW, ROW], 0.0, partial=True)
+    sent(held)
+    held.receive(result(1, status=1), 0.0)
+    held.receive(result(2), 0.0)
+    (action,) = held.take_actions()
+    assert action.outcome.kind == "ok" and action.outcome.results[0] is None
+    assert action.outcome.results[1].job == 2
+
+
+def test_inflight_deadline_passed_finishes_and_cancels():
+    held = ready()
+    held.open(1, 9, LOW, 1.0, [ROW], 0.0)
+    held.open(2, 9, LOW, 5.0, [ROW], 0.0)
+    sent(held)
+    assert held.next_timer(0.0) == 1.0
+    held.tick(0.99)
+    assert held.take_actions() == []
+    held.tick(1.0)
+    actions = held.take_actions()
+    assert [(a.group, a.outcome.kind) for a in actions if isinstance(a, Finish)] == [
+        (1, "deadline")]
+    assert [a.cancel.jobs for a in actions if isinstance(a, SendCancel)] == [[1]]
+    assert held.next_timer(1.0) == 5.0
+
+
+def test_inflight_age_passed_finishes():
+    held = ready(Limits(max_age_s=60))
+    held.open(1, 9, LOW, None, [ROW], 3.0)
+    sent(held)
+    assert held.next_timer(3.0) == 63.0
+    held.tick(62.9)
+    assert finished(held) == []
+    held.tick(63.0)
+    assert finished(held) == [(1, "aged")]
+
+
+def test_inflight_refused_group_finishes_with_when_to_come_back():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW], 0.0)
+    sent(held)
+    held.receive(Refused([Refusal(1, Reason.WAIT, 1500), Refusal(99, Reason.FULL, 1)]), 0.0)
+    (action,) = [a for a in held.take_actions() if isinstance(a, Finish)]
+    assert (action.outcome.kind, action.outcome.reason, action.outcome.retry_ms) == (
+        "refused", "wait", 1500)
+
+
+def test_inflight_client_gone_cancels_and_answers_nothing():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW, ROW], 0.0)
+    sent(held)
+    held.cancel(1)
+    held.cancel(1)
+    (action,) = held.take_actions()
+    assert action.cancel.jobs == [1, 2]
+    held.receive(result(1), 0.0)
+    assert held.take_actions() == [] and held.stale_results == 1
+
+
+@pytest.mark.parametrize("priority,state,kind", [
+    (LOW, State(True, 2, 1, 0.0, 0.0), None), (LOW, State(True, 2, 1, 0.0, 2500.0), "refused"),
+    (HIGH, State(True, 2, 1, 0.0, 2500.0), None), (HIGH, State(True, 2, 1, 2001.0, 0), "refused"),
+])
+def test_inflight_known_backlog_refuses_before_tokenising(priority, state, kind):
+    held = ready()
+    held.receive(state, 0.0)
+    outcome = held.early_refusal(priority, 0.0)
+    assert (outcome and outcome.kind) == kind
+
+
+def test_inflight_before_first_ready_refuses_and_after_it_queues_until_the_outage():
+    held = InFlight(0, 7, 1, Limits(outage_s=10), 0.0)
+    assert held.early_refusal(LOW, 0.0).kind == "not_ready"
+    held.link_up(0.0)
+    held.receive(State(True, 1, 1, 0.0, 0.0), 1.0)
+    assert held.early_refusal(LOW, 100.0) is None
+    held.link_down(100.0)
+    assert held.early_refusal(LOW, 109.0) is None
+    assert held.early_refusal(LOW, 110.1).kind == "outage"
+    held.link_up(111.0)
+    held.receive(State(True, 0, 2, 0.0, 0.0), 111.0)
+    assert held.early_refusal(LOW, 111.0).kind == "outage"
+    held.receive(State(True, 1, 2, 0.0, 0.0), 112.0)
+    assert held.early_refusal(LOW, 112.0) is None
+
+
+def test_inflight_full_front_resends_in_slices():
+    held = ready()
+    for number in range(1000):
+        held.open(number, 9, LOW, None, [ROW], 0.0)
+    total = 0
+    while held.next_timer(0.0) == 0.0:
+        part = len(sent(held))
+        assert 0 < part <= 256
+        total += part
+    assert total == 1000
