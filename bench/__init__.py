@@ -1,0 +1,1 @@
+"""Benchmarks: each prints one JSON line a figure, with the machine and the commit."""
