@@ -114,8 +114,8 @@ def map_file(fd: int) -> mmap.mmap:
 
 def _config_bytes(folder: Folder) -> bytes:
     if not folder.has("config.json") and folder.has("adapter_config.json"):
-        raise CheckpointError(f"config.json and {WEIGHTS} are missing, adapter_config.json tells of "
-                              "an adapter only; merge it into its base model and save that.")
+        raise CheckpointError(f"config.json and {WEIGHTS} are missing, adapter_config.json tells "
+                              "of an adapter only; merge it into its base model and save that.")
     return folder.read("config.json", CONFIG_BYTES)
 
 
