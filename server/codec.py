@@ -1,0 +1,254 @@
+"""The bytes of the house's messages: a writer for each, and one reader for all.
+
+AF_UNIX SOCK_SEQPACKET; little-endian structs; header u16 type, u16 version, u32 count of entries.
+A message is at most LIMIT_BYTES, because larger ones meet EMSGSIZE at the kernel's default buffers;
+what one turn of a loop produced is cut at the border of a job. Token ids travel as one opaque run
+of bytes that the dispatcher forwards unread. The reader raises MessageError for whatever does not
+fit.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from server.messages import (ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSION, Batch, Cancel, Done,
+                             EngineHello, Failed, FrontHello, Group, Job, Jobs, MessageError,
+                             Note, Notes, Refusal, Refused, Result, Results, Row, State, Type)
+
+_HEADER = struct.Struct("<HHI")
+_GROUP = struct.Struct("<QQdBII")       # group, connection, deadline, priority, count, here
+_JOB = struct.Struct("<QIIIBB")         # job, tokens, split, ids' bytes, deaths, sends
+_RESULT = struct.Struct("<QBBHHIIH")    # job, status, kind, engine, batch size, µs, µs, classes
+_REFUSED = struct.Struct("<QBI")        # group, reason, retry ms
+_NOTE = struct.Struct("<QB")            # job, deaths
+_STATE = struct.Struct("<BHQdd")        # ready, engines, dispatcher's incarnation, backlogs ms
+_FRONT_HELLO = struct.Struct("<HQI")    # front, incarnation, generation
+_ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation, classes
+_COST = struct.Struct("<IId")           # texts, tokens, ms
+_BATCH = struct.Struct("<Q")            # batch
+_ROW = struct.Struct("<III")            # tokens, split, ids' bytes
+_DONE = struct.Struct("<QIH")           # batch, µs, classes
+_FAILED = struct.Struct("<QB")          # batch, fatal
+
+
+def encode_front_hello(hello: FrontHello) -> bytes:
+    return _HEADER.pack(Type.FRONT_HELLO, VERSION, 1) + _FRONT_HELLO.pack(
+        hello.front, hello.incarnation, hello.generation)
+
+
+def encode_engine_hello(hello: EngineHello) -> bytes:
+    points = b"".join(_COST.pack(*point) for point in hello.costs)
+    return _HEADER.pack(Type.ENGINE_HELLO, VERSION, len(hello.costs)) + _ENGINE_HELLO.pack(
+        hello.kind, hello.index, hello.incarnation, hello.generation, hello.classes) + points
+
+
+def encode_jobs(groups: Iterable[Group]) -> list[bytes]:
+    """As few messages as hold all groups, cut between jobs; a cut group continues in the next."""
+    messages: list[bytes] = []
+    parts: list[bytes] = []         # of the message being filled, without its header
+    size, heads = _HEADER.size, 0
+    for group in groups:
+        jobs, at = group.jobs, 0
+        while at < len(jobs):
+            taken: list[bytes] = []
+            room = LIMIT_BYTES - size - _GROUP.size
+            first = at
+            while at < len(jobs):
+                job = jobs[at]
+                need = _JOB.size + len(job.ids)
+                if need > room:
+                    break
+                room -= need
+                taken += (_JOB.pack(job.job, job.tokens, job.split, len(job.ids), job.deaths,
+                                    job.sends), job.ids)
+                at += 1
+            if at > first:
+                parts.append(_GROUP.pack(group.group, group.connection, group.deadline,
+                                         group.priority, group.count, at - first))
+                parts += taken
+                size, heads = LIMIT_BYTES - room, heads + 1
+            if at < len(jobs):
+                messages.append(_HEADER.pack(Type.JOBS, VERSION, heads) + b"".join(parts))
+                parts, size, heads = [], _HEADER.size, 0
+    if heads:
+        messages.append(_HEADER.pack(Type.JOBS, VERSION, heads) + b"".join(parts))
+    return messages
+
+
+def encode_results(results: Iterable[Result]) -> list[bytes]:
+    return _cut(Type.RESULTS, [
+        _RESULT.pack(r.job, r.status, r.kind, r.engine, r.batch_size, min(r.queue_us, 0xFFFFFFFF),
+                     min(r.infer_us, 0xFFFFFFFF), len(r.logits) // 4) + r.logits
+        for r in results])
+
+
+def encode_cancel(jobs: Sequence[int]) -> list[bytes]:
+    return _cut(Type.CANCEL, [job.to_bytes(8, "little") for job in jobs])
+
+
+def encode_refused(refusals: Iterable[Refusal]) -> list[bytes]:
+    return _cut(Type.REFUSED, [_REFUSED.pack(r.group, r.reason, r.retry_ms) for r in refusals])
+
+
+def encode_notes(notes: Iterable[Note]) -> list[bytes]:
+    return _cut(Type.NOTE, [_NOTE.pack(note.job, note.deaths) for note in notes])
+
+
+def encode_state(state: State) -> bytes:
+    return _HEADER.pack(Type.STATE, VERSION, 1) + _STATE.pack(
+        state.ready, state.engines, state.incarnation, state.backlog_high_ms,
+        state.backlog_low_ms)
+
+
+def encode_batch(batch: Batch) -> bytes:
+    parts = [_HEADER.pack(Type.BATCH, VERSION, len(batch.rows)), _BATCH.pack(batch.batch)]
+    for row in batch.rows:
+        parts += (_ROW.pack(row.tokens, row.split, len(row.ids)), row.ids)
+    return b"".join(parts)
+
+
+def encode_done(done: Done, rows: int) -> bytes:
+    return _HEADER.pack(Type.DONE, VERSION, rows) + _DONE.pack(
+        done.batch, min(done.infer_us, 0xFFFFFFFF), done.classes) + done.logits
+
+
+def encode_failed(failed: Failed) -> bytes:
+    reason = failed.reason.encode("utf-8", "replace")[:1000]
+    return _HEADER.pack(Type.FAILED, VERSION, 1) + _FAILED.pack(
+        failed.batch, failed.fatal) + reason
+
+
+def _cut(kind: Type, entries: Sequence[bytes]) -> list[bytes]:
+    messages, part, size = [], [], _HEADER.size
+    for entry in entries:
+        if size + len(entry) > LIMIT_BYTES:
+            messages.append(_HEADER.pack(kind, VERSION, len(part)) + b"".join(part))
+            part, size = [], _HEADER.size
+        part.append(entry)
+        size += len(entry)
+    if part:
+        messages.append(_HEADER.pack(kind, VERSION, len(part)) + b"".join(part))
+    return messages
+
+
+def decode(data: bytes) -> object:
+    """The message that `data` holds, as one of the classes above. Raises MessageError."""
+    try:
+        kind, version, count = _HEADER.unpack_from(data)
+        if version != VERSION:
+            raise MessageError(f"protocol version {version}, this process speaks {VERSION}")
+        reader = _READERS.get(kind)
+        if reader is None:
+            raise MessageError(f"unknown message type {kind}")
+        message, end = reader(data, count)
+    except (struct.error, IndexError) as error:
+        raise MessageError(f"cut message of {len(data)} bytes: {error}") from None
+    if end != len(data):
+        raise MessageError(f"message of type {kind} has {len(data)} bytes, its entries {end}")
+    return message
+
+
+def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
+    groups, at = [], _HEADER.size
+    read_job, job_size = _JOB.unpack_from, _JOB.size
+    for _ in range(count):
+        group, connection, deadline, priority, total, here = _GROUP.unpack_from(data, at)
+        if priority not in (HIGH, LOW) or not 0 < here <= total or deadline != deadline:
+            raise MessageError(f"group {group}: priority {priority}, {here} jobs of {total}")
+        at += _GROUP.size
+        jobs = []
+        for _ in range(here):
+            job, tokens, split, size, deaths, sends = read_job(data, at)
+            at += job_size
+            if size > len(data) - at:
+                raise MessageError(f"job {job}: {size} bytes of ids, {len(data) - at} are left")
+            jobs.append(Job(job, tokens, split, deaths, sends, data[at:at + size]))
+            at += size
+        groups.append(Group(group, connection, priority, deadline, total, jobs))
+    return Jobs(groups), at
+
+
+def _read_results(data: bytes, count: int) -> tuple[Results, int]:
+    results, at = [], _HEADER.size
+    for _ in range(count):
+        *head, classes = _RESULT.unpack_from(data, at)
+        at += _RESULT.size
+        end = at + 4 * classes
+        if end > len(data) or head[2] >= len(ENGINE_KINDS):
+            raise MessageError(f"result of job {head[0]} does not fit")
+        results.append(Result(*head, data[at:end]))
+        at = end
+    return Results(results), at
+
+
+def _read_cancel(data: bytes, count: int) -> tuple[Cancel, int]:
+    return Cancel(list(struct.unpack_from(f"<{count}Q", data, _HEADER.size))), \
+        _HEADER.size + 8 * count
+
+
+def _read_refused(data: bytes, count: int) -> tuple[Refused, int]:
+    end = _HEADER.size + count * _REFUSED.size
+    return Refused([Refusal(*fields) for fields in
+                    _REFUSED.iter_unpack(_run(data, end))]), end
+
+
+def _read_notes(data: bytes, count: int) -> tuple[Notes, int]:
+    end = _HEADER.size + count * _NOTE.size
+    return Notes([Note(*fields) for fields in _NOTE.iter_unpack(_run(data, end))]), end
+
+
+def _run(data: bytes, end: int) -> bytes:
+    if end > len(data):
+        raise MessageError(f"message of {len(data)} bytes, its entries take {end}")
+    return data[_HEADER.size:end]
+
+
+def _read_state(data: bytes, _: int) -> tuple[State, int]:
+    ready, *rest = _STATE.unpack_from(data, _HEADER.size)
+    return State(bool(ready), *rest), _HEADER.size + _STATE.size
+
+
+def _read_front_hello(data: bytes, _: int) -> tuple[FrontHello, int]:
+    return FrontHello(*_FRONT_HELLO.unpack_from(data, _HEADER.size)), \
+        _HEADER.size + _FRONT_HELLO.size
+
+
+def _read_engine_hello(data: bytes, count: int) -> tuple[EngineHello, int]:
+    head = _ENGINE_HELLO.unpack_from(data, _HEADER.size)
+    at = _HEADER.size + _ENGINE_HELLO.size
+    if head[0] >= len(ENGINE_KINDS):
+        raise MessageError(f"unknown engine kind {head[0]}")
+    costs = [_COST.unpack_from(data, at + number * _COST.size) for number in range(count)]
+    return EngineHello(*head, costs), at + count * _COST.size
+
+
+def _read_batch(data: bytes, count: int) -> tuple[Batch, int]:
+    (batch,) = _BATCH.unpack_from(data, _HEADER.size)
+    rows, at = [], _HEADER.size + _BATCH.size
+    for _ in range(count):
+        tokens, split, size = _ROW.unpack_from(data, at)
+        at += _ROW.size
+        if size > len(data) - at:
+            raise MessageError(f"batch {batch}: {size} bytes of ids, {len(data) - at} are left")
+        rows.append(Row(tokens, split, data[at:at + size]))
+        at += size
+    return Batch(batch, rows), at
+
+
+def _read_done(data: bytes, count: int) -> tuple[Done, int]:
+    batch, infer_us, classes = _DONE.unpack_from(data, _HEADER.size)
+    at = _HEADER.size + _DONE.size
+    return Done(batch, infer_us, classes, data[at:]), at + 4 * classes * count
+
+
+def _read_failed(data: bytes, _: int) -> tuple[Failed, int]:
+    batch, fatal = _FAILED.unpack_from(data, _HEADER.size)
+    reason = data[_HEADER.size + _FAILED.size:].decode("utf-8", "replace")
+    return Failed(batch, bool(fatal), reason), len(data)
+
+
+_READERS = {
+    Type.FRONT_HELLO: _read_front_hello, Type.ENGINE_HELLO: _read_engine_hello,
+    Type.JOBS: _read_jobs, Type.CANCEL: _read_cancel, Type.RESULTS: _read_results,
+    Type.REFUSED: _read_refused, Type.NOTE: _read_notes, Type.STATE: _read_state,
+    Type.BATCH: _read_batch, Type.DONE: _read_done, Type.FAILED: _read_failed,
+}

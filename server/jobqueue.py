@@ -1,0 +1,109 @@
+"""The jobs that wait in the dispatcher, and which of them make the next batch (pure).
+
+Suspects run alone and first. Else the class is chosen (high, unless it has had its share while low
+waits), and jobs are taken in turn up to a cap in milliseconds. Nothing waits for company: batches
+grow because work is queued, never because a timer says so.
+"""
+
+from collections import deque
+
+from server.costs import CostModel
+from server.messages import HIGH, LOW, ROW_LIMIT_BYTES
+from server.turns import QUEUED, RUNNING, Entry, Turns
+
+# 128 to 256 tokens reach the kernels' ceiling; beyond this a batch only adds latency.
+BATCH_CAP_MS = 25.0
+# A low job may ride along in a high batch while that is shorter than this.
+RIDE_ALONG_MS = BATCH_CAP_MS / 4
+# Bytes of a row in a BATCH message beside its ids, rounded up.
+ROW_OVERHEAD_BYTES = 16
+
+
+class JobQueue:
+    """Both classes' turns and the suspects, with the work in them: `count` jobs, `size_bytes` of
+    ids, `backlog_ms` by class."""
+
+    def __init__(self, high_share: float) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self.backlog_ms = [0.0, 0.0]
+        self._high_share = high_share
+        self._high_ahead_ms = 0.0
+        self._turns = (Turns(), Turns())
+        self._alone: deque[Entry] = deque()
+
+    def put(self, entry: Entry) -> None:
+        entry.where = QUEUED
+        self.count += 1
+        self.size_bytes += len(entry.ids)
+        self.backlog_ms[entry.priority] += entry.cost_ms
+        if entry.is_alone:
+            self._alone.append(entry)
+        else:
+            self._turns[entry.priority].put(entry)
+
+    def discount(self, entry: Entry) -> None:
+        """A queued job is queued no more; whoever meets it in the queue passes it by."""
+        self.count -= 1
+        self.size_bytes -= len(entry.ids)
+        self.backlog_ms[entry.priority] -= entry.cost_ms
+        if not self.count:
+            self.backlog_ms[:] = 0.0, 0.0       # rounding must not add up over days
+
+    def choose(self, costs: CostModel, rows: int, idle: int, now: float) -> list[Entry]:
+        """The next batch of at most `rows` jobs, out of the queue and RUNNING; may be empty.
+
+        With several engines idle each takes its share, so that two texts run side by side.
+        """
+        while self._alone:
+            entry = self._alone.popleft()
+            if entry.where == QUEUED and entry.deadline > now:
+                self.discount(entry)
+                entry.where = RUNNING
+                return [entry]
+        first = self._first_class()
+        cap_ms = min(BATCH_CAP_MS, sum(self.backlog_ms) / idle)
+        entries: list[Entry] = []
+        for priority in (first, HIGH + LOW - first):
+            limit_ms = cap_ms if priority == first or first == LOW else min(cap_ms, RIDE_ALONG_MS)
+            self._account(priority, self._gather(priority, entries, costs, limit_ms, rows, now))
+        return entries
+
+    def _gather(self, priority: int, entries: list[Entry], costs: CostModel, limit_ms: float,
+                rows: int, now: float) -> float:
+        """Adds jobs of a class to a batch; the milliseconds that they add."""
+        size = sum(len(entry.ids) + ROW_OVERHEAD_BYTES for entry in entries)
+        tokens = sum(entry.tokens for entry in entries)
+        turns, spent_ms = self._turns[priority], 0.0
+        while len(entries) < rows and (
+                not entries or costs.estimate_ms(len(entries), tokens) < limit_ms):
+            entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3)
+            if entry is None:
+                break
+            self.discount(entry)
+            size += len(entry.ids) + ROW_OVERHEAD_BYTES
+            if entries and size > ROW_LIMIT_BYTES:
+                self.put(entry)
+                break
+            entries.append(entry)
+            tokens += entry.tokens
+            spent_ms += entry.cost_ms
+        return spent_ms
+
+    def _first_class(self) -> int:
+        """High first, unless it has had its share while low waits."""
+        if self.backlog_ms[HIGH] <= 0.0:
+            return LOW
+        if self.backlog_ms[LOW] > 0.0 and self._high_ahead_ms > 0.0:
+            return LOW
+        return HIGH
+
+    def _account(self, priority: int, spent_ms: float) -> None:
+        """How far high is ahead of its share of the work done while low waited."""
+        if priority == HIGH:
+            self._high_ahead_ms += spent_ms * (1.0 - self._high_share)
+        else:
+            self._high_ahead_ms -= spent_ms * self._high_share
+        # Low that never waits earns no credit, and an old debt is forgotten in a batch or two.
+        most_ms = 2 * BATCH_CAP_MS if self.backlog_ms[LOW] > 0.0 else 0.0
+        self._high_ahead_ms = min(max(self._high_ahead_ms, -2 * BATCH_CAP_MS), most_ms)

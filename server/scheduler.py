@@ -1,0 +1,373 @@
+"""The dispatcher's order: who is admitted, who runs what next, who is blamed (pure).
+
+Events come in as method calls with `now` in monotonic seconds; `take_actions` gives what to send.
+The scheduler owns nothing whose loss matters: every job is held by its front, which sends it again
+to a successor. A job is QUEUED in a class's turns, RUNNING in a batch, HELD for the master's
+verdict, or GONE (answered, cancelled, expired, its front dead); GONE jobs leave queues lazily.
+
+Blame: the running batch of an engine that died is queued again at once, its jobs alone from then
+on. Only the master knows the cause; until its verdict the death is unjudged, and a job with three
+deaths, judged or not, waits. A verdict of fault counts against the batch's jobs and is noted to
+their fronts; three, and the front answers for it.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server.costs import CostModel
+from server.jobqueue import JobQueue
+from server.messages import (HIGH, LOW, RESULT_OK, ROW_LIMIT_BYTES, Batch, Done, EngineHello,
+                             Failed, Group, Note, Reason, Refusal, Result, Row, State)
+from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
+
+FAULTS_TO_BLAME = 3
+SENDS_BEFORE_ALONE = 5
+# Below this the gap between two batches shows, so a second one is sent ahead.
+SHORT_BATCH_MS = 5.0
+STATE_INTERVAL_S = 0.05
+
+Source = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator set, and how many engines there should be."""
+
+    engines: int
+    max_wait_ms: float = 2000.0
+    high_share: float = 0.8
+    max_jobs: int = 10_000
+    max_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    engine: int
+    incarnation: int
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class SendResults:
+    source: Source
+    results: list[Result]
+
+
+@dataclass(frozen=True, slots=True)
+class SendRefused:
+    source: Source
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class SendNotes:
+    source: Source
+    notes: list[Note]
+
+
+@dataclass(frozen=True, slots=True)
+class SendState:
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A finished batch, for the metrics: its size, tokens, time, and each job's (class, queue s)."""
+
+    kind: int
+    size: int
+    tokens: int
+    infer_s: float
+    queued_s: list[tuple[int, float]]
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A batch at an engine."""
+
+    number: int
+    entries: list[Entry]
+    tokens: int
+    cost_ms: float
+
+
+@dataclass(slots=True, eq=False)
+class _Engine:
+    hello: EngineHello
+    runs: deque[_Run]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.hello.index, self.hello.incarnation
+
+
+class Scheduler:
+    """See the module's docstring. `incarnation` is the dispatcher's own."""
+
+    def __init__(self, incarnation: int, policy: Policy) -> None:
+        self.incarnation = incarnation
+        self.policy = policy
+        self.costs = CostModel(())
+        self.is_ready = False
+        self.recomputed = 0
+        self._queue = JobQueue(policy.high_share)
+        self._by_source: dict[Source, dict[int, Entry]] = {}
+        self._parts: dict[tuple[Source, int], Group] = {}
+        self._engines: dict[tuple[int, int], _Engine] = {}
+        self._unjudged: dict[tuple[int, int], list[Entry]] = {}
+        self._verdicts: dict[tuple[int, int], bool] = {}
+        self._next_batch = 1
+        self._order = 0
+        self._sent_state: State | None = None
+        self._state_at = -math.inf
+        self._actions: list[object] = []
+
+    # ---- fronts -------------------------------------------------------------------------
+
+    def front_hello(self, source: Source) -> None:
+        """A front's new link: what came on an older one of the same life is void."""
+        self.front_gone(source)
+        self._by_source[source] = {}
+        self._state_at = -math.inf      # it knows nothing yet
+
+    def front_gone(self, source: Source) -> None:
+        for entry in list(self._by_source.pop(source, {}).values()):
+            self._end(entry)
+        for key in [key for key in self._parts if key[0] == source]:
+            del self._parts[key]
+
+    def jobs(self, source: Source, groups: Sequence[Group], now: float) -> None:
+        """Groups, or parts of them; each is admitted whole when its last part is here."""
+        if source not in self._by_source:
+            return
+        for part in groups:
+            group = self._parts.pop((source, part.group), None)
+            if group is None:
+                group = part
+            else:
+                group.jobs.extend(part.jobs)
+            if len(group.jobs) < group.count:
+                self._parts[source, group.group] = group
+            else:
+                self._admit(source, group, now)
+
+    def cancel(self, source: Source, jobs: Sequence[int]) -> None:
+        for job in jobs:
+            entry = self._by_source.get(source, {}).get(job)
+            if entry is not None:
+                self._end(entry)
+        cancelled = set(jobs)
+        for key, group in list(self._parts.items()):
+            if key[0] == source and any(job.job in cancelled for job in group.jobs):
+                del self._parts[key]
+
+    def _admit(self, source: Source, group: Group, now: float) -> None:
+        costs = [self.costs.share_ms(job.tokens) for job in group.jobs]
+        is_resent = any(job.sends > 1 for job in group.jobs)
+        if not is_resent:
+            refusal = self._refusal(group, sum(costs), now)
+            if refusal is not None:
+                self._actions.append(SendRefused(source, refusal))
+                return
+        held = self._by_source[source]
+        for job, cost_ms in zip(group.jobs, costs):
+            if job.job in held:
+                continue
+            self._order += 1
+            entry = Entry(source, job.job, group.group, group.connection, group.priority,
+                          group.deadline, now, self._order, job.tokens, job.split, job.ids,
+                          cost_ms, job.deaths, job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
+            held[job.job] = entry
+            self._queue.put(entry)
+
+    def _refusal(self, group: Group, cost_ms: float, now: float) -> Refusal | None:
+        wait_ms = self.wait_ms(group.priority)
+        size = sum(len(job.ids) for job in group.jobs)
+        if self._queue.count and (self._queue.count + len(group.jobs) > self.policy.max_jobs
+                             or self._queue.size_bytes + size > self.policy.max_bytes):
+            return Refusal(group.group, Reason.FULL, int(wait_ms) + 1)
+        if self._queue.count and wait_ms > self.policy.max_wait_ms:
+            return Refusal(group.group, Reason.WAIT, int(wait_ms - self.policy.max_wait_ms) + 1)
+        if group.deadline < math.inf and now + (wait_ms + self._alone_ms(group)) / 1e3 \
+                > group.deadline:
+            return Refusal(group.group, Reason.DEADLINE, int(wait_ms) + 1)
+        return None
+
+    def _alone_ms(self, group: Group) -> float:
+        """How long the group itself takes on the engines that there are."""
+        tokens = sum(job.tokens for job in group.jobs)
+        whole = self.costs.estimate_ms(len(group.jobs), tokens)
+        return whole / min(len(group.jobs), max(len(self._engines), 1))
+
+    def wait_ms(self, priority: int) -> float:
+        """The estimated wait of a job that came now: queued cost ÷ engines, restarts included."""
+        ahead = self._queue.backlog_ms[HIGH]
+        if priority == LOW:
+            ahead += self._queue.backlog_ms[LOW]
+        return ahead / max(len(self._engines), self.policy.engines, 1)
+
+    # ---- engines ------------------------------------------------------------------------
+
+    def engine_hello(self, hello: EngineHello) -> None:
+        """An engine's new link. The first measured costs are kept and refined from then on."""
+        key = hello.index, hello.incarnation
+        if key in self._engines:
+            self.engine_gone(*key)
+            self.death(*key, False)
+        if not self.is_ready and hello.costs:
+            self.costs = CostModel(hello.costs)
+        self.is_ready = True
+        self._engines[key] = _Engine(hello, deque())
+
+    def engine_gone(self, index: int, incarnation: int) -> None:
+        """The end of an engine's link, after everything that it had sent was read."""
+        engine = self._engines.pop((index, incarnation), None)
+        if engine is None:
+            return
+        running = engine.runs.popleft() if engine.runs else None
+        if running is not None:
+            suspects = [entry for entry in running.entries if entry.where == RUNNING]
+            for entry in suspects:
+                entry.unjudged += 1
+                entry.is_alone = True
+            self._unjudged[engine.key] = suspects
+            self._queue_again(suspects)
+        for run in engine.runs:     # sent ahead, never begun
+            self._queue_again([entry for entry in run.entries if entry.where == RUNNING])
+        verdict = self._verdicts.pop(engine.key, None)
+        if verdict is not None:
+            self.death(index, incarnation, verdict)
+
+    def death(self, index: int, incarnation: int, is_fault: bool) -> None:
+        """The master's verdict on an engine's death; it may come before the end of its link."""
+        key = index, incarnation
+        if key in self._engines:
+            self._verdicts[key] = is_fault
+            return
+        for entry in self._unjudged.pop(key, ()):
+            entry.unjudged -= 1
+            entry.deaths += is_fault
+            if entry.where == GONE:
+                continue
+            if is_fault:
+                self._actions.append(SendNotes(entry.source, [Note(entry.job, entry.deaths)]))
+            if entry.deaths >= FAULTS_TO_BLAME:
+                self._end(entry)
+            elif entry.where == HELD:
+                self._queue.put(entry)
+
+    def done(self, index: int, incarnation: int, done: Done, now: float) -> bool:
+        """A finished batch; False where it is not one that this engine runs (its link is bad)."""
+        engine = self._engines.get((index, incarnation))
+        if engine is None or not engine.runs or engine.runs[0].number != done.batch:
+            return False
+        run = engine.runs[0]
+        width = 4 * done.classes
+        if done.classes != engine.hello.classes or len(done.logits) != width * len(run.entries):
+            return False
+        engine.runs.popleft()
+        self.costs.observe(len(run.entries), run.tokens, done.infer_us / 1e3)
+        by_source: dict[Source, list[Result]] = {}
+        queued = []
+        for place, entry in enumerate(run.entries):
+            waited = entry.started_at - entry.arrived_at
+            queued.append((entry.priority, waited))
+            if entry.where != RUNNING:
+                continue
+            by_source.setdefault(entry.source, []).append(Result(
+                entry.job, RESULT_OK, engine.hello.kind, index, len(run.entries),
+                int(waited * 1e6), done.infer_us, done.logits[place * width:(place + 1) * width]))
+            self._end(entry)
+        self._actions += [SendResults(*pair) for pair in by_source.items()]
+        self._actions.append(Measured(engine.hello.kind, len(run.entries), run.tokens,
+                                      done.infer_us / 1e6, queued))
+        return True
+
+    def failed(self, index: int, incarnation: int, failed: Failed) -> bool:
+        """A batch that the engine could not compute though it lives: a fault of its input."""
+        engine = self._engines.get((index, incarnation))
+        if engine is None or not engine.runs or engine.runs[0].number != failed.batch:
+            return False
+        entries = [entry for entry in engine.runs.popleft().entries if entry.where == RUNNING]
+        is_blame = len(entries) == 1        # in company nobody knows whose fault it was
+        for entry in entries:
+            entry.is_alone = True
+            if is_blame:
+                entry.deaths += 1
+                self._actions.append(SendNotes(entry.source, [Note(entry.job, entry.deaths)]))
+                if entry.deaths >= FAULTS_TO_BLAME:
+                    self._end(entry)
+        self._queue_again([entry for entry in entries if entry.where == RUNNING])
+        return True
+
+    # ---- queue --------------------------------------------------------------------------
+
+    def _queue_again(self, entries: Sequence[Entry]) -> None:
+        self.recomputed += len(entries)
+        for entry in entries:
+            self._order += 1
+            entry.order = self._order
+            if entry.deaths + entry.unjudged >= FAULTS_TO_BLAME:
+                entry.where = HELD
+            else:
+                self._queue.put(entry)
+
+    def _end(self, entry: Entry) -> None:
+        if entry.where == QUEUED:
+            self._queue.discount(entry)
+        entry.where = GONE
+        self._by_source.get(entry.source, {}).pop(entry.job, None)
+
+    # ---- order --------------------------------------------------------------------------
+
+    def take_actions(self, now: float) -> list[object]:
+        """What to send now, in order."""
+        self._fill_engines(now)
+        state = self._state()
+        if now - self._state_at >= STATE_INTERVAL_S and (state != self._sent_state
+                                                         or self._state_at == -math.inf):
+            self._sent_state, self._state_at = state, now
+            self._actions.append(SendState(state))
+        actions, self._actions = self._actions, []
+        return actions
+
+    def next_timer(self, now: float) -> float | None:
+        """When `take_actions` has something to send though no event came; None for never."""
+        if self._state() == self._sent_state:
+            return None
+        return max(now, self._state_at + STATE_INTERVAL_S)
+
+    def _state(self) -> State:
+        return State(self.is_ready, len(self._engines), self.incarnation,
+                     round(self.wait_ms(HIGH), 1), round(self.wait_ms(LOW), 1))
+
+    @property
+    def engines(self) -> list[tuple[int, int]]:
+        """(index, incarnation) of every engine that is linked."""
+        return list(self._engines)
+
+    def _fill_engines(self, now: float) -> None:
+        for depth in (0, 1):
+            for engine in self._engines.values():
+                if len(engine.runs) != depth or not self._queue.count:
+                    continue
+                if depth and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
+                    continue
+                idle = sum(not other.runs for other in self._engines.values())
+                rows = max(ROW_LIMIT_BYTES // (4 * engine.hello.classes), 1)
+                entries = self._queue.choose(self.costs, rows, max(idle, 1), now)
+                if entries:
+                    self._run(engine, entries, now)
+
+    def _run(self, engine: _Engine, entries: list[Entry], now: float) -> None:
+        tokens = sum(entry.tokens for entry in entries)
+        for entry in entries:
+            entry.started_at = now
+        run = _Run(self._next_batch, entries, tokens,
+                   self.costs.estimate_ms(len(entries), tokens))
+        self._next_batch += 1
+        engine.runs.append(run)
+        self._actions.append(RunBatch(*engine.key, Batch(
+            run.number, [Row(entry.tokens, entry.split, entry.ids) for entry in entries])))

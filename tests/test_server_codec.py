@@ -1,0 +1,99 @@
+"""Messages survive the wire, keep to their limit, and broken bytes are refused."""
+
+import math
+import random
+
+import pytest
+
+from server import codec
+from server.messages import (LIMIT_BYTES, Batch, Cancel, Done, EngineHello, Failed, FrontHello,
+                             Group, Job, MessageError, Note, Notes, Refusal, Refused, Result,
+                             Results, Row, State)
+
+
+def random_groups(rng):
+    groups = []
+    for number in range(rng.randint(1, 40)):
+        jobs = [Job(rng.getrandbits(64), rng.randint(0, 9000), rng.randint(0, 9000),
+                    rng.randint(0, 3), rng.randint(1, 255), rng.randbytes(
+                        rng.choice((0, 8, 40, 1024, 59_000)))) for _ in range(rng.randint(1, 9))]
+        groups.append(Group(number, rng.getrandbits(64), rng.randint(0, 1),
+                            rng.choice((math.inf, 12.5)), len(jobs), jobs))
+    return groups
+
+
+def test_codec_jobs_random_groups_survive_and_keep_the_limit():
+    rng = random.Random(3)
+    for _ in range(50):
+        groups = random_groups(rng)
+        messages = codec.encode_jobs(groups)
+        assert max(map(len, messages)) <= LIMIT_BYTES
+        joined = {}
+        for message in messages:
+            for part in codec.decode(message).groups:
+                if part.group in joined:
+                    joined[part.group].jobs.extend(part.jobs)
+                else:
+                    joined[part.group] = part
+        assert list(joined.values()) == groups
+
+
+@pytest.mark.parametrize("message,encoded", [
+    (FrontHello(3, 2**63, 1), codec.encode_front_hello),
+    (EngineHello(1, 2, 9, 1, 6, [(1, 16, 0.5), (8, 512, 20.25)]), codec.encode_engine_hello),
+    (State(True, 3, 5, 1.5, 2.5), codec.encode_state),
+    (Batch(7, [Row(3, 3, b"abcdef"), Row(0, 0, b"")]), codec.encode_batch),
+    (Failed(7, True, "no memory é"), codec.encode_failed),
+    (Done(7, 1000, 2, b"\0" * 16), lambda done: codec.encode_done(done, 2)),
+], ids=lambda value: type(value).__name__)
+def test_codec_single_messages_survive(message, encoded):
+    assert codec.decode(encoded(message)) == message
+
+
+@pytest.mark.parametrize("message,encoded", [
+    (Results([Result(n, 0, 0, 1, 8, 10, 20, b"\1\2\3\4" * 700) for n in range(90)]),
+     lambda m: codec.encode_results(m.results)),
+    (Cancel(list(range(20_000))), lambda m: codec.encode_cancel(m.jobs)),
+    (Refused([Refusal(n, 2, 1500) for n in range(9000)]),
+     lambda m: codec.encode_refused(m.refusals)),
+    (Notes([Note(n, 3) for n in range(9000)]), lambda m: codec.encode_notes(m.notes)),
+], ids=lambda value: type(value).__name__)
+def test_codec_long_messages_are_cut_and_survive(message, encoded):
+    messages = encoded(message)
+    assert len(messages) > 1 and max(map(len, messages)) <= LIMIT_BYTES
+    name = next(iter(message.__slots__))
+    entries = [entry for part in messages for entry in getattr(codec.decode(part), name)]
+    assert entries == getattr(message, name)
+
+
+def test_codec_every_cut_and_any_flipped_byte_is_a_message_or_refused():
+    rng = random.Random(5)
+    samples = [
+        *codec.encode_jobs(random_groups(rng))[:1],
+        *codec.encode_results([Result(1, 0, 0, 1, 8, 10, 20, b"\1\2\3\4")]),
+        codec.encode_batch(Batch(7, [Row(3, 3, b"abcdef")])),
+        codec.encode_done(Done(7, 1000, 2, b"\0" * 16), 2),
+        codec.encode_engine_hello(EngineHello(0, 2, 9, 1, 6, [(1, 16, 0.5)])),
+        *codec.encode_refused([Refusal(1, 2, 3)]), *codec.encode_cancel([1, 2]),
+        codec.encode_state(State(True, 3, 5, 1.5, 2.5)),
+    ]
+    for sample in samples:
+        for cut in range(min(len(sample), 200)):
+            with pytest.raises(MessageError):
+                codec.decode(sample[:cut])
+        with pytest.raises(MessageError):
+            codec.decode(sample + b"\0")
+        for _ in range(300):
+            broken = bytearray(sample)
+            broken[rng.randrange(min(len(broken), 120))] = rng.randrange(256)
+            try:
+                codec.decode(bytes(broken))
+            except MessageError:
+                pass
+
+
+def test_codec_other_protocol_version_is_refused():
+    message = bytearray(codec.encode_state(State(True, 3, 5, 1.5, 2.5)))
+    message[2] += 1
+    with pytest.raises(MessageError, match="version 2"):
+        codec.decode(bytes(message))

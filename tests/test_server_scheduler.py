@@ -1,0 +1,394 @@
+"""The dispatcher's order: admission, turns, classes, deadlines, blame."""
+
+import math
+import random
+
+import pytest
+
+from server.messages import (HIGH, LOW, Done, EngineHello, Failed, Group, Job, Reason)
+from server.scheduler import (Measured, Policy, RunBatch, Scheduler, SendNotes, SendRefused,
+                              SendResults, SendState)
+
+FRONT = (0, 100)
+COSTS = [(1, 10, 1.0), (1, 100, 10.0), (10, 100, 10.0), (10, 1000, 100.0)]   # 0.1 ms a token
+
+
+class Desk:
+    """A scheduler with one front and `engines` engines, and short words for what happens."""
+
+    def __init__(self, engines=1, **policy):
+        self.scheduler = Scheduler(1, Policy(engines, **policy))
+        self.scheduler.front_hello(FRONT)
+        self.now = 0.0
+        self.next_job = 1
+        self.running = {}
+        self.rows = {}
+        for index in range(engines):
+            self.join(index, 1)
+
+    def join(self, index, incarnation):
+        self.scheduler.engine_hello(EngineHello(0, index, incarnation, 1, 2, COSTS))
+        self.running[index, incarnation] = []
+
+    def ask(self, texts=1, tokens=10, connection=1, priority=LOW, deadline=math.inf, sends=1,
+            deaths=0, group=None):
+        jobs = []
+        for _ in range(texts):
+            ids = self.next_job.to_bytes(4, "little") * (tokens // 2)
+            jobs.append(Job(self.next_job, tokens, tokens, deaths, sends, ids))
+            self.rows[ids] = self.next_job
+            self.next_job += 1
+        group = group or 1000 + self.next_job
+        self.scheduler.jobs(FRONT, [Group(group, connection, priority, deadline, texts, jobs)],
+                            self.now)
+        return [job.job for job in jobs]
+
+    def act(self):
+        """Takes actions; notes batches as running and returns the others by kind."""
+        found = {}
+        for action in self.scheduler.take_actions(self.now):
+            if isinstance(action, RunBatch):
+                self.running[action.engine, action.incarnation].append(action.batch)
+            found.setdefault(type(action), []).append(action)
+        return found
+
+    def jobs_at(self, index, incarnation=1):
+        return [[self.rows[row.ids] for row in batch.rows]
+                for batch in self.running[index, incarnation]]
+
+    def finish(self, index=0, incarnation=1, ms=1):
+        batch = self.running[index, incarnation].pop(0)
+        assert self.scheduler.done(index, incarnation, Done(
+            batch.batch, ms * 1000, 2, b"\0" * 8 * len(batch.rows)), self.now)
+        return self.act()
+
+    def die(self, index=0, incarnation=1, fault=None):
+        self.scheduler.engine_gone(index, incarnation)
+        if fault is not None:
+            self.scheduler.death(index, incarnation, fault)
+        return self.act()
+
+
+def test_scheduler_idle_engine_gets_a_job_at_once():
+    desk = Desk()
+    jobs = desk.ask()
+    desk.act()
+    assert desk.jobs_at(0) == [jobs]
+    (results,) = desk.finish()[SendResults]
+    assert [r.job for r in results.results] == jobs and results.source == FRONT
+
+
+def test_scheduler_two_idle_engines_share_the_work():
+    desk = Desk(engines=2)
+    desk.ask(texts=2, tokens=100)
+    desk.act()
+    assert [len(batch) for index in (0, 1) for batch in desk.jobs_at(index)] == [1, 1]
+
+
+def test_scheduler_batch_stays_below_its_cap_and_short_ones_are_sent_ahead():
+    desk = Desk()
+    desk.ask(texts=100, tokens=100)
+    desk.act()
+    assert len(desk.jobs_at(0)) == 1 and len(desk.jobs_at(0)[0]) in (2, 3)      # 25 ms cap
+    short = Desk()
+    short.ask(tokens=10)
+    short.act()
+    short.ask(tokens=10)
+    short.ask(tokens=10)
+    short.act()
+    assert [len(batch) for batch in short.jobs_at(0)] == [1, 2]
+
+
+def test_scheduler_turns_go_round_the_connections():
+    desk = Desk()
+    flood = desk.ask(texts=50, tokens=100, connection=1)
+    desk.act()
+    (other,) = desk.ask(tokens=100, connection=2)
+    desk.finish(ms=25)
+    assert other in desk.jobs_at(0)[0] and flood[0] not in desk.jobs_at(0)[0]
+
+
+def test_scheduler_high_goes_first_but_not_beyond_its_share():
+    desk = Desk(high_share=0.8, max_wait_ms=1e9)
+    for number in range(60):
+        desk.ask(tokens=250, connection=number, priority=LOW)
+        desk.ask(tokens=250, connection=number, priority=HIGH)
+        desk.ask(tokens=250, connection=number, priority=HIGH)
+        desk.ask(tokens=250, connection=number, priority=HIGH)
+        desk.ask(tokens=250, connection=number, priority=HIGH)
+    order = []
+    desk.act()
+    for _ in range(100):
+        order += desk.jobs_at(0)[0]
+        desk.finish(ms=25)
+    high = sum(job % 5 != 1 for job in order) / len(order)
+    assert order[0] % 5 != 1 and 0.75 <= high <= 0.85
+
+
+def test_scheduler_wait_over_the_limit_refuses_with_when_to_come_back():
+    desk = Desk(max_wait_ms=100)
+    desk.ask(texts=50, tokens=100)          # an empty queue takes any group
+    assert SendRefused not in desk.act()
+    desk.ask()
+    (refused,) = desk.act()[SendRefused]
+    assert refused.refusal.reason == Reason.WAIT and 300 < refused.refusal.retry_ms < 500
+    desk.ask(priority=HIGH)                 # low work is not ahead of it
+    assert SendRefused not in desk.act()
+
+
+def test_scheduler_group_sent_again_is_never_refused():
+    desk = Desk(max_wait_ms=100)
+    desk.ask(texts=50, tokens=100)
+    desk.ask(sends=2)
+    assert SendRefused not in desk.act()
+
+
+def test_scheduler_full_queue_refuses_groups_whole():
+    desk = Desk(max_jobs=10, max_wait_ms=1e9)
+    desk.ask(texts=9, tokens=1000)
+    desk.act()                              # one runs, eight wait
+    desk.ask(texts=3)
+    (refused,) = desk.act()[SendRefused]
+    assert refused.refusal.reason == Reason.FULL
+    desk.ask(texts=2)
+    assert SendRefused not in desk.act()
+
+
+def test_scheduler_deadline_shorter_than_the_wait_refuses():
+    desk = Desk()
+    desk.ask(texts=10, tokens=100, connection=1)
+    desk.ask(connection=2, deadline=0.05)
+    (refused,) = desk.act()[SendRefused]
+    assert refused.refusal.reason == Reason.DEADLINE
+    desk.ask(connection=2, deadline=0.5)
+    assert SendRefused not in desk.act()
+
+
+def test_scheduler_deadline_passed_no_batch_takes_it():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    (late,) = desk.ask(tokens=10, deadline=0.06)
+    desk.now = 0.07
+    assert RunBatch not in desk.finish(ms=70)
+    desk.scheduler.cancel(FRONT, [late])
+    assert desk.scheduler.wait_ms(LOW) == 0.0
+
+
+def test_scheduler_job_near_its_deadline_jumps_the_turn():
+    desk = Desk()
+    desk.ask(tokens=300, connection=1)
+    desk.act()
+    for connection in range(2, 12):
+        desk.ask(tokens=300, connection=connection)
+    (urgent,) = desk.ask(tokens=100, connection=99, deadline=0.5)
+    desk.now = 0.46
+    desk.finish(ms=30)
+    assert urgent in desk.jobs_at(0)[0]
+
+
+def test_scheduler_cancelled_job_never_runs():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    gone, kept = desk.ask(texts=2)
+    desk.scheduler.cancel(FRONT, [gone])
+    desk.finish(ms=30)
+    assert desk.jobs_at(0) == [[kept]]
+
+
+def test_scheduler_parts_of_a_group_wait_for_the_last():
+    desk = Desk()
+    first, second = (Job(n, 2, 2, 0, 1, b"\1\0") for n in (1, 2))
+    desk.scheduler.jobs(FRONT, [Group(5, 1, LOW, math.inf, 2, [first])], 0.0)
+    assert RunBatch not in desk.act()
+    desk.scheduler.jobs(FRONT, [Group(5, 1, LOW, math.inf, 2, [second])], 0.0)
+    (run,) = desk.act()[RunBatch]
+    assert len(run.batch.rows) == 2
+
+
+def test_scheduler_dead_front_takes_its_jobs_along():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    desk.ask(texts=5)
+    desk.scheduler.front_gone(FRONT)
+    acted = desk.finish(ms=30)
+    assert SendResults not in acted and RunBatch not in acted
+
+
+def test_scheduler_same_front_on_a_new_link_gets_no_result_twice():
+    desk = Desk()
+    desk.ask()
+    desk.act()
+    desk.scheduler.front_hello(FRONT)
+    desk.scheduler.jobs(FRONT, [Group(1, 1, LOW, math.inf, 1, [Job(1, 10, 10, 0, 2, b"\1\0")])],
+                        0.0)
+    assert SendResults not in desk.finish()
+
+
+def test_scheduler_dead_engines_batch_runs_again_at_once_and_alone():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    jobs = desk.ask(texts=3, tokens=10)
+    desk.finish(ms=30)
+    assert desk.jobs_at(0) == [jobs]
+    desk.join(1, 1)
+    desk.die(0)
+    assert desk.jobs_at(1) == [[jobs[0]], [jobs[1]]]
+    assert desk.scheduler.recomputed == 3
+
+
+def test_scheduler_three_faults_blame_the_job_and_outside_kills_nobody():
+    desk = Desk()
+    (job,) = desk.ask()
+    desk.act()
+    for incarnation in range(1, 8):
+        desk.join(0, incarnation + 1)
+        acted = desk.die(0, incarnation, fault=False)
+        assert SendNotes not in acted
+    notes = []
+    for incarnation in range(8, 11):
+        desk.join(0, incarnation + 1)
+        notes += desk.die(0, incarnation, fault=True).get(SendNotes, [])
+    assert [note.notes[0].deaths for note in notes] == [1, 2, 3]
+    assert notes[0].notes[0].job == job
+    assert desk.jobs_at(0, 11) == []
+
+
+def test_scheduler_third_death_waits_for_its_verdict():
+    desk = Desk(engines=3)
+    (job,) = desk.ask(deaths=0)
+    desk.act()
+    for index in range(3):
+        assert desk.jobs_at(index) == [[job]]
+        desk.die(index)
+    desk.join(0, 2)
+    desk.act()
+    assert desk.jobs_at(0, 2) == []         # three deaths, none judged: held
+    desk.scheduler.death(0, 1, True)
+    desk.scheduler.death(1, 1, False)
+    desk.act()
+    assert desk.jobs_at(0, 2) == [[job]]
+    desk.scheduler.death(2, 1, True)
+    assert SendResults in desk.finish(0, 2)
+
+
+def test_scheduler_verdict_before_the_links_end_waits_for_it():
+    desk = Desk(engines=2)
+    (job,) = desk.ask()
+    desk.act()
+    desk.scheduler.death(0, 1, True)
+    done = desk.running[0, 1][0]
+    assert desk.scheduler.done(0, 1, Done(done.batch, 5, 2, b"\0" * 8), 0.0)
+    desk.die(0)
+    desk.join(0, 2)
+    acted = desk.act()
+    assert SendNotes not in acted and job not in sum(desk.jobs_at(1), [])
+
+
+def test_scheduler_batch_sent_ahead_is_not_blamed():
+    desk = Desk()
+    desk.ask()
+    desk.act()
+    (ahead,) = desk.ask()
+    desk.act()
+    assert len(desk.jobs_at(0)) == 2
+    desk.join(1, 1)
+    notes = desk.die(0, fault=True)[SendNotes]
+    assert [note.notes[0].job for note in notes] != [ahead] and len(notes) == 1
+
+
+@pytest.mark.parametrize("done", [
+    Done(99, 5, 2, b"\0" * 8), Done(1, 5, 3, b"\0" * 12), Done(1, 5, 2, b"\0" * 16)])
+def test_scheduler_done_that_fits_no_batch_is_refused(done):
+    desk = Desk()
+    desk.ask()
+    desk.act()
+    assert not desk.scheduler.done(0, 1, done, 0.0)
+    assert not desk.scheduler.done(5, 1, done, 0.0)
+
+
+def test_scheduler_failed_batch_is_split_and_the_guilty_row_blamed():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    good, bad = desk.ask(texts=2)
+    desk.finish(ms=30)
+    batch = desk.running[0, 1].pop(0)
+    assert desk.scheduler.failed(0, 1, Failed(batch.batch, False, "x"))
+    acted, notes = desk.act(), []
+    answered = []
+    for _ in range(6):
+        if not desk.running[0, 1]:
+            break
+        batch = desk.running[0, 1][0]
+        if desk.rows[batch.rows[0].ids] == bad:
+            desk.running[0, 1].pop(0)
+            desk.scheduler.failed(0, 1, Failed(batch.batch, False, "x"))
+            acted = desk.act()
+        else:
+            acted = desk.finish()
+            answered += [r.job for a in acted[SendResults] for r in a.results]
+        notes += [n for a in acted.get(SendNotes, []) for n in a.notes]
+    assert answered == [good]
+    assert [(n.job, n.deaths) for n in notes] == [(bad, 1), (bad, 2), (bad, 3)]
+
+
+def test_scheduler_state_is_sent_at_most_every_fifty_milliseconds():
+    desk = Desk(max_wait_ms=1e9)
+    assert SendState in desk.act()
+    states = 0
+    for step in range(1000):
+        desk.now = step / 1000
+        desk.ask(tokens=300, connection=step)
+        states += len(desk.act().get(SendState, []))
+    assert 15 <= states <= 21
+    assert desk.scheduler.next_timer(desk.now) >= desk.now
+
+
+def test_scheduler_random_work_is_all_answered_once():
+    for seed in range(20):
+        rng = random.Random(seed)
+        desk = Desk(engines=2, max_wait_ms=1e9)
+        asked, answered, lives = set(), [], {0: 1, 1: 1}
+        for _ in range(400):
+            desk.now += rng.random() / 100
+            choice = rng.random()
+            if choice < 0.5:
+                asked.update(desk.ask(rng.randint(1, 5), rng.choice((4, 40, 400)),
+                                      rng.randint(1, 9), rng.randint(0, 1)))
+                acted = desk.act()
+            else:
+                index = rng.randint(0, 1)
+                if choice > 0.97:
+                    acted = desk.die(index, lives[index], fault=False)
+                    lives[index] += 1
+                    desk.join(index, lives[index])
+                elif desk.running[index, lives[index]]:
+                    acted = desk.finish(index, lives[index])
+                else:
+                    acted = desk.act()
+            answered += [r.job for a in acted.get(SendResults, []) for r in a.results]
+        desk.act()
+        while any(desk.running[index, lives[index]] for index in lives):
+            for index in lives:
+                if desk.running[index, lives[index]]:
+                    acted = desk.finish(index, lives[index])
+                    answered += [r.job for a in acted.get(SendResults, []) for r in a.results]
+        assert sorted(answered) == sorted(asked)
+        assert desk.scheduler.wait_ms(LOW) == 0.0
+
+
+def test_scheduler_finished_batch_is_measured():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    desk.ask(texts=2, priority=HIGH)
+    desk.now = 0.03
+    desk.finish(ms=30)
+    desk.now = 0.04
+    (measured,) = desk.finish(ms=2)[Measured]
+    assert (measured.size, measured.tokens) == (2, 20)
+    assert measured.queued_s == [(HIGH, 0.03), (HIGH, 0.03)]
