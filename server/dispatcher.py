@@ -1,0 +1,249 @@
+"""The dispatcher's process: links and clock around the scheduler, which decides everything.
+
+A turn drains every readable link, then lets the scheduler act, then sends. Nothing here blocks and
+nobody stops reading because it cannot write: what waits for a slow peer is bounded by the jobs that
+the peer has open. The dispatcher kills nobody and owns nothing whose loss matters.
+"""
+
+import selectors
+import time
+from dataclasses import dataclass, field
+
+from server import codec, link, log
+from server.messages import (ENGINE_KINDS, HIGH, Cancel, Done, EngineHello, Failed, FrontHello,
+                             Jobs, MessageError, Note, Refusal, Result)
+from server.processes import ChildSpec, arm
+from server.scheduler import (Measured, Policy, RunBatch, Scheduler, SendNotes, SendRefused,
+                              SendResults, SendState)
+
+# How long a turn may wait: the page's lease needs a sign of life more often than it ends.
+LONGEST_WAIT_S = 0.5
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    """A link and who is behind it, once its HELLO has said so; `out` is this turn's output."""
+
+    link: link.Link
+    front: tuple[int, int] | None = None
+    engine: tuple[int, int] | None = None
+    results: list[Result] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    is_watched_for_room: bool = False
+
+
+def run(spec: ChildSpec) -> None:
+    """Serves until the process is killed or the master ends."""
+    arm(spec)
+    Dispatcher(spec).serve()
+
+
+class Dispatcher:
+    """The shell: sockets in, events to the scheduler, actions out."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        settings = spec.settings
+        self.spec, self.page, self.control = spec, spec.page, spec.control
+        self.listener = spec.dispatcher_listener
+        self.scheduler = Scheduler(spec.incarnation, Policy(
+            settings.engines, settings.max_wait_ms, settings.high_share))
+        self.peers: dict[int, _Peer] = {}
+        self.fronts: dict[tuple[int, int], _Peer] = {}
+        self.engines: dict[tuple[int, int], _Peer] = {}
+        self.has_told_ready = False
+        self.recomputed = 0
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.listener, selectors.EVENT_READ)
+        self.selector.register(self.control, selectors.EVENT_READ)
+        self.metrics = _Metrics(self.page)
+
+    def serve(self) -> None:
+        self.page.turn(time.monotonic())
+        while True:
+            self.turn()
+
+    def turn(self) -> None:
+        now = time.monotonic()
+        timer = self.scheduler.next_timer(now)
+        wait_s = LONGEST_WAIT_S if timer is None else min(max(timer - now, 0.0), LONGEST_WAIT_S)
+        events = self.selector.select(wait_s)
+        self.page.turn(time.monotonic())
+        verdicts = []
+        for key, mask in events:
+            if key.fileobj is self.listener:
+                self._accept()
+            elif key.fileobj is self.control:
+                verdicts += self.control.receive()
+            elif mask & selectors.EVENT_READ:
+                self._read(key.data)
+        # Links before verdicts: what a dead engine had sent is its work, not its fault.
+        for message, _ in verdicts:
+            if message["type"] == "death" and message["role"] == "engine":
+                self.scheduler.death(message["index"], message["incarnation"], message["fault"])
+        self._act(time.monotonic())
+        for key, mask in events:
+            if mask & selectors.EVENT_WRITE and key.data in self.peers.values():
+                key.data.link.flush()
+                self._watch(key.data)
+
+    # ---- in -----------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            accepted = link.accept(self.listener)
+            if accepted is None:
+                return
+            peer = _Peer(accepted)
+            self.peers[accepted.fileno()] = peer
+            self.selector.register(accepted, selectors.EVENT_READ, peer)
+
+    def _read(self, peer: _Peer) -> None:
+        messages, has_ended = peer.link.receive()
+        now = time.monotonic()
+        try:
+            for data in messages:
+                self._take(peer, codec.decode(data), now)
+        except MessageError as error:
+            log.event("link_closed", front=peer.front, engine=peer.engine, why=error)
+            has_ended = True
+        if has_ended:
+            self._drop(peer)
+
+    def _take(self, peer: _Peer, message: object, now: float) -> None:
+        scheduler = self.scheduler
+        if peer.front is not None:
+            if isinstance(message, Jobs):
+                scheduler.jobs(peer.front, message.groups, now)
+                return
+            if isinstance(message, Cancel):
+                scheduler.cancel(peer.front, message.jobs)
+                return
+        elif peer.engine is not None:
+            if isinstance(message, Done) and scheduler.done(*peer.engine, message, now):
+                return
+            if isinstance(message, Failed) and scheduler.failed(*peer.engine, message):
+                log.event("batch_failed", engine=peer.engine[0], reason=message.reason)
+                return
+        elif isinstance(message, (FrontHello, EngineHello)):
+            self._greet(peer, message)
+            return
+        raise MessageError(f"{type(message).__name__} does not belong here")
+
+    def _greet(self, peer: _Peer, hello: FrontHello | EngineHello) -> None:
+        if hello.generation != self.spec.generation:
+            raise MessageError(f"generation {hello.generation}, this dispatcher serves "
+                               f"{self.spec.generation}")
+        if isinstance(hello, FrontHello):
+            key = hello.front, hello.incarnation
+            older = self.fronts.get(key)
+            if older is not None:
+                self._drop(older)
+            peer.front, self.fronts[key] = key, peer
+            self.scheduler.front_hello(key)
+            return
+        key = hello.index, hello.incarnation
+        older = self.engines.get(key)
+        if older is not None:
+            self._drop(older)
+        peer.engine, self.engines[key] = key, peer
+        self.scheduler.engine_hello(hello)
+        self.metrics.engine_up(ENGINE_KINDS[hello.kind], hello.index, True)
+        if not self.has_told_ready:
+            self.has_told_ready = True
+            self.control.send({"type": "ready"})
+
+    def _drop(self, peer: _Peer) -> None:
+        self.selector.unregister(peer.link)
+        del self.peers[peer.link.fileno()]
+        peer.link.close()
+        if peer.front is not None and self.fronts.get(peer.front) is peer:
+            del self.fronts[peer.front]
+            self.scheduler.front_gone(peer.front)
+        elif peer.engine is not None and self.engines.get(peer.engine) is peer:
+            del self.engines[peer.engine]
+            self.scheduler.engine_gone(*peer.engine)
+            self.metrics.engine_up(ENGINE_KINDS[0], peer.engine[0], False)
+
+    # ---- out ----------------------------------------------------------------------------
+
+    def _act(self, now: float) -> None:
+        touched: dict[int, _Peer] = {}
+        for action in self.scheduler.take_actions(now):
+            if isinstance(action, RunBatch):
+                peer = self.engines[action.engine, action.incarnation]
+                peer.link.send(codec.encode_batch(action.batch))
+                self._watch(peer)
+            elif isinstance(action, Measured):
+                self.metrics.batch(action)
+            elif isinstance(action, SendState):
+                message = codec.encode_state(action.state)
+                for peer in self.fronts.values():
+                    peer.link.send(message)
+                    self._watch(peer)
+                self.metrics.backlog(action.state.backlog_low_ms / 1e3)
+            else:
+                peer = self.fronts.get(action.source)
+                if peer is not None:
+                    touched[id(peer)] = peer
+                    _collect(peer, action)
+        for peer in touched.values():
+            self._send(peer)
+        self.metrics.recomputed(self.scheduler.recomputed - self.recomputed)
+        self.recomputed = self.scheduler.recomputed
+
+    def _send(self, peer: _Peer) -> None:
+        messages = codec.encode_notes(peer.notes) + codec.encode_refused(peer.refusals) \
+            + codec.encode_results(peer.results)
+        peer.notes, peer.refusals, peer.results = [], [], []
+        for message in messages:
+            peer.link.send(message)
+        self._watch(peer)
+
+    def _watch(self, peer: _Peer) -> None:
+        """Watches a link for room exactly while something waits for it."""
+        wanted = peer.link.waiting > 0
+        if wanted != peer.is_watched_for_room:
+            peer.is_watched_for_room = wanted
+            self.selector.modify(peer.link, selectors.EVENT_READ
+                                 | (selectors.EVENT_WRITE if wanted else 0), peer)
+
+
+def _collect(peer: _Peer, action: SendResults | SendRefused | SendNotes) -> None:
+    if isinstance(action, SendResults):
+        peer.results += action.results
+    elif isinstance(action, SendRefused):
+        peer.refusals.append(action.refusal)
+    else:
+        peer.notes += action.notes
+
+
+class _Metrics:
+    """The dispatcher's counters, each looked up once."""
+
+    def __init__(self, page) -> None:
+        self._page = page
+        self._queue = [page.histogram("queue_seconds", priority="high" if number == HIGH else "low")
+                       for number in range(2)]
+        self._infer = [page.histogram("infer_seconds", engine_kind=kind) for kind in ENGINE_KINDS]
+        self._size = page.histogram("batch_size")
+        self._tokens = page.counter("tokens_total", kind="real")
+        self._recomputed = page.counter("recomputed_total")
+        self._backlog = page.gauge("backlog_seconds")
+
+    def batch(self, measured: Measured) -> None:
+        self._size.observe(measured.size)
+        self._tokens.add(measured.tokens)
+        self._infer[measured.kind].observe(measured.infer_s)
+        for priority, waited_s in measured.queued_s:
+            self._queue[priority].observe(waited_s)
+
+    def recomputed(self, jobs: int) -> None:
+        if jobs:
+            self._recomputed.add(jobs)
+
+    def backlog(self, seconds: float) -> None:
+        self._backlog.set(seconds)
+
+    def engine_up(self, kind: str, index: int, is_up: bool) -> None:
+        self._page.gauge("engine_up", engine=f"{kind}-{index}").set(float(is_up))
