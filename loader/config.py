@@ -107,8 +107,8 @@ def read_labels(config: Mapping[str, Any]) -> list[str]:
     if table is None:
         return [f"LABEL_{index}" for index in range(2 if count is None else count)]
     if not isinstance(table, dict) or not 1 <= len(table) <= LABEL_LIMIT:
-        raise CheckpointError(f"{FILE}: id2label is {shown(table)}, not an object of 1 to "
-                              f"{LABEL_LIMIT} labels; correct it.")
+        raise CheckpointError(f"{FILE}: id2label is {shown(table)}; it must be an object of "
+                              f"1 to {LABEL_LIMIT} labels.")
     if count is not None and count != len(table):
         raise CheckpointError(f"{FILE}: num_labels is {count}, but id2label has {len(table)} "
                               "labels; remove the one that is wrong.")
@@ -163,8 +163,9 @@ def _check_architectures(config: Mapping[str, Any], family: FamilySpec) -> None:
         raise CheckpointError(f"{FILE}: architectures is {shown(names)}, not a list of names; "
                               "correct it.")
     if not set(names) & set(family.architectures):
-        raise CheckpointError(f"{FILE}: architectures says {shown(names[0])[1:-1]}, which is no "
-                              f"text classifier; supported: {', '.join(family.architectures)}.")
+        raise CheckpointError(f"{FILE}: architectures says {shown(names[0])[1:-1]}, not a sequence "
+                              "classification model, so its head is missing or another one; "
+                              f"supported: {', '.join(family.architectures)}.")
 
 
 def _stored_activation(config: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ safetensors image. The folder may be overwritten, cut or deleted afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -24,7 +25,7 @@ from loader.safetensors import read_header
 from loader.strict_json import read_object
 from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
 from loader.tokenizers.table import compile_tokenizer
-from loader.weights import WEIGHTS, check_memory, copy_weights, match_tensors, open_weights
+from loader.weights import WEIGHTS, copy_weights, match_tensors, open_weights
 
 CONFIG_BYTES = 16 << 20
 VOCAB_LIMIT = 1 << 24  # rows of an embedding table
@@ -69,10 +70,11 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
     The card holds all but what the model's own code adds (`buckets`, `self_test`). Its version is
     8 hex digits of a hash over every byte that the answers depend on. Raises CheckpointError.
     """
-    with Folder(folder) as opened:
+    with Folder(folder) as opened, contextlib.ExitStack() as stack:
         config_bytes = _config_bytes(opened)
         config = read_object(config_bytes, "config.json")
         family = choose_family(config, families)
+        source = stack.enter_context(open_weights(opened)) if family.needs_weights else None
         labels = read_labels(config)
         function = score_function(config, len(labels))
         settings = family.settings(config)
@@ -82,8 +84,9 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
         tokenizer = compile_tokenizer(files)
         check_ids(files, vocab_size)
         limit = max_tokens(files, family.tokenizer, family.positions(settings), id_bytes)
-        sources["config.json"] = config_bytes
-        weights_fd, version = _weights(opened, family, settings, len(labels), sources)
+        wanted = family.tensors(settings, len(labels)) if family.needs_weights else {}
+        weights_fd, version = _weights(source, wanted, family.prefix,
+                                       {**sources, "config.json": config_bytes})
     card = {"name": name, "version": version, "family": family.name, "labels": labels,
             "function": function, "max_tokens": limit, "vocab_size": vocab_size,
             "id_bytes": id_bytes, "pair_types": family.pair_types(settings), "precision": "fp32",
@@ -119,26 +122,18 @@ def _config_bytes(folder: Folder) -> bytes:
     return folder.read("config.json", CONFIG_BYTES)
 
 
-def _weights(folder: Folder, family: FamilySpec, settings: dict[str, Any], labels: int,
+def _weights(source: int | None, wanted: Mapping[str, tuple[int, ...]], prefix: str,
              sources: Mapping[str, bytes]) -> tuple[int, str]:
     """The sealed image of the weights, and the version: a hash of it and of the other files."""
     digest = hashlib.sha256()
     for name in sorted(sources):
         digest.update(f"{name} {len(sources[name])}\n".encode())
         digest.update(sources[name])
+    stored = {} if source is None else read_header(source, WEIGHTS)
+    tensors = match_tensors(wanted, prefix, stored)
     target = _memfd("weights")
     try:
-        if family.needs_weights:
-            source = open_weights(folder)
-            try:
-                tensors = match_tensors(family.tensors(settings, labels), family.prefix,
-                                        read_header(source, WEIGHTS))
-                check_memory(sum(tensor.end - tensor.begin for tensor in tensors.values()))
-                copy_weights(source, tensors, target, digest.update)
-            finally:
-                os.close(source)
-        else:
-            copy_weights(-1, {}, target, digest.update)
+        copy_weights(source, tensors, target, digest.update)
         fcntl.fcntl(target, fcntl.F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(target)

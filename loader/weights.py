@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -22,19 +23,24 @@ FLOATS = {"F32": ("F32", np.uint32(0x7f800000)), "F16": ("F16", np.uint16(0x7c00
           "BF16": ("BF16", np.uint16(0x7f80)), "F64": ("F32", np.uint32(0x7f800000))}
 
 
-def open_weights(folder: Folder) -> int:
-    """A descriptor of model.safetensors; says what to do where only other weights are there."""
-    if folder.has(WEIGHTS):
-        return folder.open(WEIGHTS)
-    for name in ("model.safetensors.index.json", "pytorch_model.bin",
-                 "pytorch_model.bin.index.json"):
-        if folder.has(name):
-            raise CheckpointError(f"{name}: weights in this form are not read yet; save the model "
-                                  f"as one {WEIGHTS} (model.save_pretrained in transformers).")
-    others = [name for name in OTHER_WEIGHTS if folder.has(name)]
-    found = f" ({others[0]} is not enough)" if others else ""
-    raise CheckpointError(f"{WEIGHTS} is missing{found}; save the model with "
-                          "model.save_pretrained in transformers.")
+@contextlib.contextmanager
+def open_weights(folder: Folder) -> Iterator[int]:
+    """A descriptor of model.safetensors; says what to do where only other weights are there.
+
+    A file that is larger than this machine's memory is refused, before anything is read of it.
+    """
+    if not folder.has(WEIGHTS):
+        raise CheckpointError(_other_weights(folder))
+    fd = folder.open(WEIGHTS)
+    try:
+        size = os.fstat(fd).st_size
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if size > memory:
+            raise CheckpointError(f"{WEIGHTS} has {size} bytes, this machine has {memory} bytes of "
+                                  "memory; use a larger one.")
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def match_tensors(wanted: Mapping[str, tuple[int, ...]], prefix: str,
@@ -66,24 +72,19 @@ def match_tensors(wanted: Mapping[str, tuple[int, ...]], prefix: str,
     if missing:
         more = f" and {len(missing) - 3} more are" if len(missing) > 3 else \
             " is" if len(missing) == 1 else " are"
-        raise CheckpointError(f"{WEIGHTS}: {', '.join(missing[:3])}{more} missing; this is no "
-                              "whole checkpoint of a text classifier: train or download one.")
+        raise CheckpointError(f"{WEIGHTS}: {', '.join(missing[:3])}{more} missing, which "
+                              "config.json asks for; this is no whole checkpoint of such a text "
+                              "classifier: train or download one.")
     return found
 
 
-def check_memory(needed: int) -> None:
-    """Refuses weights of more bytes than this machine has memory."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > physical:
-        raise CheckpointError(f"{WEIGHTS}: its tensors take {needed} bytes, this machine has "
-                              f"{physical} bytes of memory; use a larger one.")
-
-def copy_weights(source: int, tensors: Mapping[str, Tensor], target: int,
+def copy_weights(source: int | None, tensors: Mapping[str, Tensor], target: int,
                  digest: Callable[[bytes], None]) -> int:
     """Writes the tensors as one safetensors image to `target`; returns its size in bytes.
 
     The types stay as stored, but F64 becomes F32; each tensor begins at a multiple of ALIGN. Every
     byte is read once, checked (no NaN, no infinity) as it will be served, and given to `digest`.
+    Without a source there are no tensors.
     """
     specs = {name: (FLOATS[tensor.dtype][0], tensor.shape) for name, tensor in tensors.items()}
     head, places, size = layout(specs, ALIGN)
@@ -99,6 +100,18 @@ def copy_weights(source: int, tensors: Mapping[str, Tensor], target: int,
             digest(chunk)
             at += len(chunk)
     return size
+
+
+def _other_weights(folder: Folder) -> str:
+    for name in ("model.safetensors.index.json", "pytorch_model.bin",
+                 "pytorch_model.bin.index.json"):
+        if folder.has(name):
+            return (f"{name}: weights in this form are not read yet; save the model as one "
+                    f"{WEIGHTS} (model.save_pretrained in transformers).")
+    others = [name for name in OTHER_WEIGHTS if folder.has(name)]
+    found = f" ({others[0]} is not enough)" if others else ""
+    return (f"{WEIGHTS} is missing{found}; save the model with model.save_pretrained in "
+            "transformers.")
 
 
 def _served(stored: bytearray, dtype: str, name: str) -> bytearray | bytes:
@@ -119,7 +132,7 @@ def _served(stored: bytearray, dtype: str, name: str) -> bytearray | bytes:
     return chunk
 
 
-def _read(fd: int, count: int, offset: int) -> bytearray:
+def _read(fd: int | None, count: int, offset: int) -> bytearray:
     data = bytearray(count)
     done = 0
     while done < count:
