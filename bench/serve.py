@@ -1,0 +1,117 @@
+"""What serving costs with a real model, and how fast the house stands and heals.
+
+    python -m bench.serve [--short] [--model DIR] [--texts FILE] [--engines N]
+
+One JSON line a figure; values are medians of the runs shown:
+
+serve.ready_s           from the start of the interpreter to the ready line
+serve.offline_ratio     requests/s at 32 connections, as a share of the same program fed from a
+                        full queue without HTTP (bench/offline.py), interleaved, same engines, texts
+serve.dispatcher_core   the dispatcher's share of a core at that load
+serve.engine_back_s     from the kill -9 of an engine until /info says that its successor is up
+serve.engine_uss_mb     memory that is an engine's own after that load; the last engine's counts
+serve.index_100k_s      indexing 100,000 records of a mapped file
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from bench.client import drive, read_texts
+from bench.figures import ROOT, emit, median
+from bench.front import ENGINE_CONNECTIONS, TEXTS
+from bench.offline import Offline
+from bench.running import Server
+from loader.wire import RecordFile, write_record
+
+MODEL = ROOT / "models" / "sms-spam"
+INDEXED_RECORDS = 100_000
+
+
+def measure_ready(model: str, runs: int) -> None:
+    """Starts the server some times; the first one also warms the page cache and is left out."""
+    took = []
+    for _ in range(runs + 1):
+        with Server(["--model", model]) as server:
+            took.append(server.ready_s)
+    emit("serve.ready_s", median(took[1:]), "s", took[1:], first_s=round(took[0], 3),
+         model=Path(model).name)
+
+
+def measure_ratio(server: Server, model: str, texts: Path, engines: int, rounds: int,
+                  seconds: float) -> None:
+    """Served against offline, round by round."""
+    name = Path(model).name
+    served, offline_rates, ratios, shares = [], [], [], []
+    with Offline(model, read_texts(texts), engines) as offline:
+        drive(server.url, texts, ENGINE_CONNECTIONS, 2)
+        for _ in range(rounds):
+            yardstick = offline.rate(seconds)
+            spent, begun = server.cpu_seconds("dispatcher"), time.perf_counter()
+            load = drive(server.url, texts, ENGINE_CONNECTIONS, seconds)
+            shares.append((server.cpu_seconds("dispatcher") - spent)
+                          / (time.perf_counter() - begun))
+            served.append(load.requests_per_s)
+            offline_rates.append(yardstick)
+            ratios.append(load.requests_per_s / yardstick)
+        emit("serve.offline_ratio", median(ratios), "x", ratios, client=load.client,
+             requests_per_s=round(median(served), 1), p50_ms=load.p50_ms, p99_ms=load.p99_ms,
+             offline_texts_per_s=round(median(offline_rates), 1),
+             offline_batch=offline.batch_size, engines=engines, others=load.others,
+             socket_errors=load.socket_errors, model=name, texts=texts.name)
+    emit("serve.dispatcher_core", median(shares), "cores", shares, model=name,
+         requests_per_s=round(median(served), 1))
+
+
+def measure_healing(server: Server, model: str, kills: int) -> None:
+    """Memory of the engines after load, then kills of one, as often as asked."""
+    rows = server.processes("engine")
+    sizes = [psutil.Process(row["pid"]).memory_full_info().uss / 1e6 for row in rows]
+    emit("serve.engine_uss_mb", sizes[-1], "MB", model=Path(model).name,
+         each_mb=[round(size, 1) for size in sizes])
+    back = [server.kill("engine") for _ in range(kills)]
+    emit("serve.engine_back_s", median(back), "s", back, model=Path(model).name)
+
+
+def measure_index(texts: Path) -> None:
+    """Indexes a file of 100,000 records made of the texts."""
+    some = read_texts(texts)
+    with tempfile.NamedTemporaryFile(suffix=".fbr") as file:
+        for number in range(INDEXED_RECORDS):
+            file.write(write_record(some[number % len(some)].encode(), None, number))
+        file.flush()
+        took = []
+        for _ in range(5):
+            records = RecordFile.open(tempfile.gettempdir(), Path(file.name).name)
+            begun = time.perf_counter()
+            found = len(records.index(0, INDEXED_RECORDS)) - 1  # the last offset is the end
+            took.append(time.perf_counter() - begun)
+            records.close()
+            if found != INDEXED_RECORDS:
+                raise RuntimeError(f"{found} records indexed of {INDEXED_RECORDS}")
+        emit("serve.index_100k_s", median(took), "s", took, bytes=file.tell())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.serve")
+    parser.add_argument("--short", action="store_true", help="3 rounds of 4 s, else 5 of 10 s")
+    parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
+    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
+    parser.add_argument("--engines", type=int, default=2)
+    options = parser.parse_args()
+    rounds, seconds = (3, 4) if options.short else (5, 10)
+    for needed in (options.texts, Path(options.model) / "config.json"):
+        if not needed.is_file():
+            parser.exit(2, f"there is no {needed}\n")
+    measure_index(options.texts)
+    measure_ready(options.model, rounds)
+    with Server(["--model", options.model, "--engines", str(options.engines)]) as server:
+        measure_ratio(server, options.model, options.texts, options.engines, rounds, seconds)
+        measure_healing(server, options.model, 3 if options.short else 9)
+
+
+if __name__ == "__main__":
+    main()
