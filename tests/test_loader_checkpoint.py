@@ -67,16 +67,34 @@ def test_folder_unreadable_file_is_refused(tmp_path):
     assert "chmod" in fault(tmp_path, "x")
 
 
-def test_folder_permission_denied_is_told_with_the_way_out(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("call", "code", "words"), [
+    ("read", 5, "cannot be read: Input/output error; check the disk"),
+    ("open", 24, "cannot be opened: Too many open files"),
+    ("stat", 13, "may not be read by user .*chmod")])
+def test_folder_error_of_the_system_is_told(tmp_path, monkeypatch, call, code, words):
     (tmp_path / "x").write_bytes(b"")
 
-    def denied(*_, **__):
-        raise PermissionError(13, "Permission denied")
+    def failing(*_, **__):
+        raise OSError(code, os.strerror(code))
 
     with Folder(str(tmp_path)) as opened:
-        monkeypatch.setattr(os, "stat", denied)
-        with pytest.raises(CheckpointError, match="x may not be read by user .*chmod"):
-            opened.open("x")
+        monkeypatch.setattr(os, call, failing)
+        with pytest.raises(CheckpointError, match="^x " + words):
+            opened.read("x", 10)
+
+
+def test_folder_file_that_becomes_a_fifo_before_it_is_opened_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"")
+    honest = os.open
+
+    def late(name, *arguments, **more):
+        if name == "x":
+            (tmp_path / "x").unlink()
+            os.mkfifo(tmp_path / "x")
+        return honest(name, *arguments, **more)
+
+    monkeypatch.setattr(os, "open", late)
+    assert "a FIFO" in fault(tmp_path, "x")
 
 
 def test_folder_file_that_changes_while_read_is_refused(tmp_path, monkeypatch):
@@ -101,6 +119,17 @@ def test_folder_that_is_none_is_refused(tmp_path):
                         ("absent", "not there"), ("nul\0", "not there")):
         with pytest.raises(CheckpointError, match=words):
             Folder(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(("code", "words"), [(13, "may not be read by user"),
+                                             (24, "cannot be opened: Too many open files")])
+def test_folder_that_the_system_refuses_is_told(tmp_path, monkeypatch, code, words):
+    def failing(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(CheckpointError, match=words):
+        Folder(str(tmp_path))
 
 
 @pytest.mark.parametrize(("name", "words"), [
@@ -244,3 +273,14 @@ def test_copy_weights_file_cut_meanwhile_is_refused(tmp_path):
         copy_weights(source, tensors, target, lambda part: None)
     os.close(source)
     os.close(target)
+
+
+def test_copy_weights_broken_disk_is_told(tmp_path, monkeypatch):
+    (tmp_path / "m").write_bytes(file_bytes({"x": np.ones(100, np.float32)}))
+
+    def failing(*_):
+        raise OSError(5, os.strerror(5))
+
+    monkeypatch.setattr(os, "preadv", failing)
+    with pytest.raises(CheckpointError, match="cannot be read: Input/output error"):
+        copied(tmp_path / "m", tmp_path / "image")
