@@ -1,4 +1,4 @@
-"""A whole checkpoint folder: what the card says, sealed memory, and that the folder is read once."""
+"""A whole checkpoint folder: what the card says, sealed memory, one reading of the folder."""
 
 import fcntl
 import json
