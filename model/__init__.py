@@ -1,0 +1,1 @@
+"""What a model computes: families, their programs and references, and pure rules beside."""

@@ -1,0 +1,39 @@
+"""Every family that is served, and the way from a card to its program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from loader.family import FamilySpec
+from model.families.echo import EchoFamily
+from model.program import Program, Row
+
+
+class Family(FamilySpec, Protocol):
+    """What the loader must know of a family, and what the model's own code adds."""
+
+    def build(self, card: dict[str, Any], weights: Any) -> Program:
+        """The program; torch is imported here and not before."""
+
+    def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
+        """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
+
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (EchoFamily(),)}
+
+
+def build(card: dict[str, Any], weights: Any) -> Program:
+    """The program of a prepared model, not warmed yet.
+
+    `weights` is the sealed image (any buffer), which must stay mapped as long as the program lives;
+    None for a family without weights.
+    """
+    return FAMILIES[card["family"]].build(card, weights)
+
+
+def reference(card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
+    """What the program should answer to `rows`, float32 [B, C], by the family's numpy reference."""
+    return FAMILIES[card["family"]].reference(card, weights, rows)

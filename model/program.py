@@ -1,0 +1,38 @@
+"""What an engine runs: the shape of a program, whichever family it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class Row(NamedTuple):
+    """One text as token ids, specials included.
+
+    `ids` is an integer array of one dimension, at least one id long and at most the model's
+    max_tokens; the first `split` of them are of segment 0, the rest of segment 1.
+    """
+
+    ids: np.ndarray
+    split: int
+
+
+class Program(Protocol):
+    """One model, ready to run in this process on one thread."""
+
+    token_cap: int
+    """More tokens than this in one batch add latency and no speed: advice for the scheduler."""
+
+    def run(self, rows: Sequence[Row]) -> np.ndarray:
+        """Logits, float32 [B, C], in the order of the rows.
+
+        A row's logits do not depend on its company, not by a bit.
+        """
+
+    def warm(self) -> None:
+        """Makes every first call that would be slow, so that `run` never stalls later."""
+
+    def costs(self) -> list[tuple[int, int, float]]:
+        """(texts, tokens, milliseconds) of a few batches, measured now in under a second."""

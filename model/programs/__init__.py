@@ -1,0 +1,1 @@
+"""TorchScript programs for CPU cores; imported only where a program is built."""
