@@ -1,0 +1,1 @@
+"""The server: master, fronts, dispatcher, forkserver and engines."""
