@@ -37,6 +37,7 @@ class Program:
             self.process.wait()
             self._log.seek(0)
             last = self._log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
+            self._close_files()
             raise RuntimeError(f"{name} did not start: " + " | ".join(last))
         self.ready_s = time.perf_counter() - begun
         self.host, self.port = found.group(1), int(found.group(2))
@@ -53,6 +54,9 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._close_files()
+
+    def _close_files(self) -> None:
         self.process.stdout.close()
         self._log.close()
 
