@@ -1,0 +1,127 @@
+"""An engine's process: one batch after another, from the dispatcher, through the program, back.
+
+Before each batch it publishes when it is due, so that the master can kill one that hangs. It lives
+as long as the master does: when a dispatcher dies it forgets what it was given and joins the next.
+"""
+
+import os
+import select
+import time
+
+import numpy as np
+
+from model.program import Program, Row
+from server import codec, link, log
+from server.messages import (Batch, Done, EngineHello, Failed, MessageError)
+from server.metrics import LOOP_LEASE_S, UP
+from server.processes import ChildSpec, arm
+from server.supervise import due_s
+
+LONGEST_WAIT_S = 0.5
+RECONNECT_S = 0.01
+ID_TYPES = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
+
+
+def run(spec: ChildSpec, program: Program, card: dict, costs: list[tuple[int, int, float]],
+        kind: int) -> None:
+    """Serves until the process is killed or the master ends."""
+    arm(spec)
+    spec.control.send({"type": "up", "pid": os.getpid()})
+    _take_niceness(spec.settings.engine_nice)
+    Engine(spec, program, card, costs, kind).serve()
+
+
+def _take_niceness(wanted: int) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, wanted)
+    except PermissionError:
+        log.event("engine_nice_refused", wanted=wanted,
+                  why="only a privileged user may lower it")
+
+
+class Engine:
+    """The loop around the program."""
+
+    def __init__(self, spec: ChildSpec, program: Program, card: dict,
+                 costs: list[tuple[int, int, float]], kind: int) -> None:
+        self.spec, self.page, self.program = spec, spec.page, program
+        self.id_type = ID_TYPES[card["id_bytes"]]
+        self.classes = len(card["labels"])
+        self.hello = codec.encode_engine_hello(EngineHello(
+            kind, spec.index, spec.incarnation, spec.generation, self.classes, costs))
+        # The dearest point a token bounds any batch from above, which is what a lease needs.
+        self.token_ms = max((ms / tokens for _, tokens, ms in costs if tokens), default=1.0)
+        self.base_ms = max((ms for _, _, ms in costs), default=0.0)
+        self.link: link.Link | None = None
+
+    def serve(self) -> None:
+        while True:
+            self.page.turn(time.monotonic())
+            if self.link is None and not self._connect():
+                select.select((self.spec.control,), (), (), RECONNECT_S)
+            else:
+                self._wait()
+            if self.spec.control.receive_all()[1]:
+                return
+
+    def _connect(self) -> bool:
+        self.link = link.connect(self.spec.dispatcher_name)
+        if self.link is None:
+            return False
+        self.link.send(self.hello)
+        self.page.set_state(UP)
+        return True
+
+    def _wait(self) -> None:
+        room = (self.link,) if self.link.waiting else ()
+        readable, writable, _ = select.select((self.link, self.spec.control), room, (),
+                                              LONGEST_WAIT_S)
+        if writable:
+            self.link.flush()
+        if self.link in readable:
+            messages, has_ended = self.link.receive()
+            for data in messages:
+                if not self._serve_batch(data):
+                    has_ended = True
+                    break
+            if has_ended:
+                self.link.close()
+                self.link = None
+
+    def _serve_batch(self, data: bytes) -> bool:
+        """Runs one batch; False where the message is not one, which ends the link."""
+        try:
+            batch = codec.decode(data)
+        except MessageError as error:
+            log.event("link_closed", engine=self.spec.index, why=error)
+            return False
+        if not isinstance(batch, Batch):
+            return False
+        tokens = sum(row.tokens for row in batch.rows)
+        cpu_s, wall_s = due_s(self.base_ms + self.token_ms * tokens)
+        self.page.promise(time.monotonic() + max(wall_s, LOOP_LEASE_S),
+                          time.process_time() + cpu_s)
+        started = time.perf_counter()
+        self.link.send(self._answer(batch, started))
+        self.page.promise(time.monotonic() + LOOP_LEASE_S)
+        self.page.set_worked()
+        return True
+
+    def _answer(self, batch: Batch, started: float) -> bytes:
+        """DONE, or FAILED with a reason where the program raises or gives no usable logits."""
+        try:
+            logits = self.program.run([
+                Row(np.frombuffer(row.ids, self.id_type), row.split) for row in batch.rows])
+        except Exception as error:
+            # The input's fault or the program's: either way the rows are tried alone, and what
+            # breaks every time is answered 500 by its front.
+            return codec.encode_failed(Failed(batch.batch, False,
+                                              f"{type(error).__name__}: {error}"))
+        infer_us = int((time.perf_counter() - started) * 1e6)
+        wanted = (len(batch.rows), self.classes)
+        if logits.shape != wanted or not np.isfinite(logits).all():
+            return codec.encode_failed(Failed(
+                batch.batch, False, f"logits {logits.shape} instead of {wanted}, or not finite"))
+        return codec.encode_done(Done(batch.batch, infer_us, self.classes,
+                                      logits.astype("<f4", copy=False).tobytes()),
+                                 len(batch.rows))

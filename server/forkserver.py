@@ -1,0 +1,108 @@
+"""The forkserver's process: one loaded, warmed, tested copy of the program; engines are forked from it.
+
+It has one thread (a lock held by another one would stay locked in the fork) and its garbage
+collector is frozen, so that engines share its pages. An engine is forked by a middle process that
+exits at once: the master, as subreaper, becomes its parent, and the engine outlives the forkserver.
+"""
+
+import gc
+import os
+import select
+import socket
+import sys
+import time
+
+import numpy as np
+
+from loader.prepare import map_file, open_card
+from model.families.table import build
+from model.program import Program, Row
+from server import engine
+from server.messages import ENGINE_KINDS
+from server.metrics import Registry
+from server.processes import BROKEN, ChildSpec, Control, arm, live
+
+LOAD_LEASE_S = 60.0
+# Between the program and the reference, in logits; a wrong weight or operation is far beyond it.
+SELF_TEST_TOLERANCE = 1e-3
+LONGEST_WAIT_S = 0.5
+
+
+class SelfTestError(Exception):
+    """The program does not answer as the reference does."""
+
+
+def run(spec: ChildSpec) -> None:
+    """Waits for the model, loads it, says ready, then forks an engine for each request."""
+    arm(spec)
+    spec.page.promise(time.monotonic() + LOAD_LEASE_S)
+    card, program, costs = _load(spec)
+    gc.collect()
+    gc.freeze()
+    spec.control.send({"type": "ready"})
+    spec.page.set_worked()
+    while True:
+        select.select((spec.control,), (), (), LONGEST_WAIT_S)
+        spec.page.turn(time.monotonic())
+        messages, has_ended = spec.control.receive_all()
+        if has_ended:
+            return
+        for message, descriptors in messages:
+            if message["type"] == "spawn":
+                _fork_engine(spec, message, descriptors[0], program, card, costs)
+
+
+def _load(spec: ChildSpec) -> tuple[dict, Program, list[tuple[int, int, float]]]:
+    select.select((spec.control,), (), (), LOAD_LEASE_S)
+    ((_, (card_fd, weights_fd)),) = spec.control.receive()
+    card = open_card(card_fd)
+    weights = map_file(weights_fd)
+    os.close(card_fd)
+    os.close(weights_fd)
+    program = build(card, weights)
+    program.warm()
+    self_test(program, card)
+    return card, program, program.costs()
+
+
+def self_test(program: Program, card: dict) -> None:
+    """Compares the program with the reference's answers, and each text alone with itself in
+    company, bit for bit. Raises SelfTestError."""
+    rows = [Row(np.array(case["ids"]), case["split"]) for case in card["self_test"]]
+    together = program.run(rows)
+    for number, (case, row) in enumerate(zip(card["self_test"], rows)):
+        alone = program.run([row])[0]
+        if not np.array_equal(alone, together[number]):
+            raise SelfTestError(f"text {number} of the self-test answers differently in company")
+        worst = float(np.abs(alone - np.array(case["logits"])).max())
+        if not worst <= SELF_TEST_TOLERANCE:
+            raise SelfTestError(f"text {number} of the self-test is {worst:.2g} from the "
+                                f"reference, {SELF_TEST_TOLERANCE:g} is allowed")
+
+
+def _fork_engine(spec: ChildSpec, message: dict, control_fd: int, program: Program, card: dict,
+                 costs: list[tuple[int, int, float]]) -> None:
+    index, incarnation = message["index"], message["incarnation"]
+    middle = os.fork()
+    if middle:
+        os.close(control_fd)
+        os.waitpid(middle, 0)
+        return
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError as error:
+        print(f"cannot fork an engine: {error}", file=sys.stderr)
+        os._exit(BROKEN)
+    control = Control(socket.socket(fileno=control_fd))
+    registry: Registry = spec.registry
+    engine_spec = ChildSpec("engine", index, incarnation, spec.generation, spec.settings, control,
+                            registry.page("engine", index, spec.generation), registry,
+                            spec.dispatcher_name, spec.master_pid)
+    # The middle process is still the parent for a moment.
+    while os.getppid() != spec.master_pid:
+        if os.getppid() == 1:
+            os._exit(0)
+        time.sleep(0.0005)
+    live(lambda given: engine.run(given, program, card, costs, ENGINE_KINDS.index("cpu")),
+         engine_spec)
