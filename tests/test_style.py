@@ -175,6 +175,18 @@ def test_style_every_package_is_in_the_metadata(repo, sources):
             assert package in patterns or package.split(".")[0] + ".*" in patterns, package
 
 
+def test_style_data_beside_the_code_is_in_the_metadata(repo):
+    config = configparser.ConfigParser()
+    config.read(repo / "setup.cfg")
+    data = config["options.package_data"]
+    everywhere = tuple(one.strip().lstrip("*") for one in data["*"].split(","))
+    for folder in ("server", "loader", "model", "tools", "bench"):
+        for path in (repo / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                suffixes = everywhere + ((".lua",) if folder == "bench" else ())
+                assert path.suffix == ".py" or path.suffix in suffixes, path
+
+
 def test_style_makefile_each_verb_explains_itself(repo):
     text = (repo / "Makefile").read_text()
     declared = re.search(r"^\.PHONY: help (.*)$", text, re.M).group(1).split()
