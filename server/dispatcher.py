@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from server import codec, link, log
 from server.messages import (ENGINE_KINDS, HIGH, Cancel, Done, EngineHello, Failed, FrontHello,
                              Jobs, MessageError, Note, Refusal, Result)
+from server.metrics import UP
 from server.processes import ChildSpec, arm
 from server.scheduler import (Measured, Policy, RunBatch, Scheduler, SendNotes, SendRefused,
                               SendResults, SendState)
@@ -60,6 +61,8 @@ class Dispatcher:
 
     def serve(self) -> None:
         self.page.turn(time.monotonic())
+        self.page.set_state(UP)
+        self.page.set_worked()
         while True:
             self.turn()
 

@@ -19,7 +19,7 @@ from model.families.table import build
 from model.program import Program, Row
 from server import engine
 from server.messages import ENGINE_KINDS
-from server.metrics import Registry
+from server.metrics import UP, Registry
 from server.processes import BROKEN, ChildSpec, Control, arm, live
 
 LOAD_LEASE_S = 60.0
@@ -41,6 +41,7 @@ def run(spec: ChildSpec) -> None:
     gc.freeze()
     spec.control.send({"type": "ready"})
     spec.page.set_worked()
+    spec.page.set_state(UP)
     while True:
         select.select((spec.control,), (), (), LONGEST_WAIT_S)
         spec.page.turn(time.monotonic())

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,7 @@ class Control:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.socket = sock
+        self._waiting: deque[tuple[bytes, list[int]]] = deque()
 
     @classmethod
     def pair(cls) -> tuple["Control", "Control"]:
@@ -61,13 +63,32 @@ class Control:
     def fileno(self) -> int:
         return self.socket.fileno()
 
-    def send(self, message: dict, descriptors: Iterable[int] = ()) -> bool:
-        """Sends without waiting; False where the peer is gone or does not read."""
-        try:
-            socket.send_fds(self.socket, [json.dumps(message).encode()], list(descriptors))
-        except OSError:
-            return False
-        return True
+    def send(self, message: dict, descriptors: Iterable[int] = ()) -> None:
+        """Sends at once or, where the peer does not read now, at a later `flush`. The descriptors
+        are copied, so the caller may close its own."""
+        self._waiting.append((json.dumps(message).encode(), [os.dup(fd) for fd in descriptors]))
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what waits; all of it is dropped where the peer is gone."""
+        while self._waiting:
+            data, descriptors = self._waiting[0]
+            try:
+                socket.send_fds(self.socket, [data], descriptors)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self._drop_waiting()
+                return
+            self._waiting.popleft()
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _drop_waiting(self) -> None:
+        for _, descriptors in self._waiting:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._waiting.clear()
 
     def receive(self) -> list[tuple[dict, list[int]]]:
         """What has come, with descriptors that are now the caller's."""
@@ -89,6 +110,7 @@ class Control:
             messages.append((json.loads(data), descriptors))
 
     def close(self) -> None:
+        self._drop_waiting()
         self.socket.close()
 
 
