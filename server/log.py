@@ -10,7 +10,7 @@ LONGEST_LINE_BYTES = 4096
 _dropped = 0
 
 
-def event(name: str, **fields: object) -> None:
+def event(name: str, /, **fields: object) -> None:
     """Writes `time event=name key=value …`; a value with spaces or quotes is quoted.
 
     A line that cannot be written at once is dropped and counted in the next one: a blocked
