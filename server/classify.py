@@ -1,0 +1,193 @@
+"""`POST /infer` with JSON or text: bodies to token ids to requests in flight, and back to answers.
+
+Work on a body is a generator that yields between bounded pieces, so that one large body cannot hold
+up a turn of the front's loop. It ends when the request is in flight or refused (ClientError); its
+answer is rendered by `finish` when the outcome is known.
+"""
+
+import struct
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from loader.tokenizers.table import Tokenizer
+from model.grid import bucket
+from server import log
+from server.answer import RECORD_FAILED, Renderer, Row
+from server.body import ClassifyBody, read_json, read_text
+from server.connection import Exchange
+from server.errors import ClientError
+from server.inflight import InFlight, Outcome
+from server.messages import ENGINE_KINDS, Result
+from server.messages import Row as JobRow
+from server.metrics import Page
+from server.metrics_schema import LENGTH_BUCKETS, MAX_LABELS
+from server.replies import JSON, Replies, outcome_error, trace_id
+from server.routes import TEXT
+
+# Texts are tokenised in pieces of about this many characters, some hundred µs.
+PIECE_CHARACTERS = 8 << 10
+# What a text costs whatever its length, in characters.
+TEXT_CHARACTERS = 200
+
+
+class Details(NamedTuple):
+    """What is kept of a request's body until its answer: `rows` stands in the order of the texts
+    (their logits still None), `tokenize_ms` is the time spent on it."""
+
+    body: ClassifyBody
+    rows: list[Row]
+    tokenize_ms: float
+
+
+class Counters:
+    """A front's metrics of classified texts, each looked up once."""
+
+    def __init__(self, page: Page, card: dict) -> None:
+        self.tokenize_seconds = page.histogram("tokenize_seconds")
+        # A model's last bucket is its limit, which may lie between two that are counted.
+        self.request_seconds = {
+            length: page.histogram("request_seconds", bucket=bucket(
+                min(length, LENGTH_BUCKETS[-1]), LENGTH_BUCKETS))
+            for length in card["buckets"]}
+        self.predictions = [page.counter("predictions_total", label=min(index, MAX_LABELS - 1))
+                            for index in range(len(card["labels"]))]
+
+
+class Classifier:
+    """Classifies for one front with one model."""
+
+    def __init__(self, card: dict, tokenizer: Tokenizer, settings: object, page: Page,
+                 inflight: InFlight, replies: Replies) -> None:
+        self.card = card
+        self.renderer = Renderer(card)
+        self.inflight = inflight
+        self.replies = replies
+        self.counters = Counters(page, card)
+        self.max_tokens = card["max_tokens"]
+        self.takes_pairs = card["pair_types"] > 1
+        self._tokenizer = tokenizer
+        self._id_code = "H" if card["id_bytes"] == 2 else "I"
+        self._max_texts = settings.max_texts
+        self._may_cut = settings.truncate == "auto"
+        self._logs_text = settings.log_text
+        self._buckets = {tokens: bucket(tokens, card["buckets"])
+                         for tokens in range(self.max_tokens + 1)}
+        self._logits = struct.Struct(f"<{len(card['labels'])}f")
+        self.targets: dict[int, object] = {}     # group → whose end it is
+        self._next_group = 1
+
+    def encode(self, text: str, pair: str | None) -> tuple[JobRow, bool]:
+        """(what travels to an engine, whether the text was cut)."""
+        encoding = self._tokenizer.encode(text, pair, self.max_tokens)
+        ids = encoding.ids
+        return (JobRow(len(ids), encoding.split, array(self._id_code, ids).tobytes()),
+                encoding.truncated)
+
+    def may_take(self, was_cut: bool) -> bool:
+        """Whether a text is classified, cut or not (`--truncate`)."""
+        return self._may_cut or not was_cut
+
+    def work(self, exchange: Exchange, content: bytes) -> Iterator[None]:
+        """Takes a JSON or text body into flight. Raises ClientError."""
+        body = read_text(content) if exchange.plan.kind == TEXT \
+            else read_json(content, self._max_texts)
+        jobs: list[JobRow] = []
+        rows: list[Row] = []
+        spent_s, piece = 0.0, 0
+        begun = time.perf_counter()
+        for text, pair, user_id in body.texts:
+            if pair is not None and not self.takes_pairs:
+                raise ClientError(400, "invalid_field", "this model takes one text, no pair; "
+                                  "leave text_pair out")
+            job, was_cut = self.encode(text, pair)
+            if was_cut and not self._may_cut:
+                raise ClientError(422, "text_too_long", f"a text has more than {self.max_tokens} "
+                                  "tokens; shorten it or start with --truncate auto")
+            jobs.append(job)
+            rows.append(Row(user_id, job.tokens, was_cut, None))
+            piece += TEXT_CHARACTERS + len(text)
+            if piece > PIECE_CHARACTERS:
+                piece = 0
+                spent_s += time.perf_counter() - begun
+                yield
+                begun = time.perf_counter()
+        spent_s += time.perf_counter() - begun
+        self.counters.tokenize_seconds.observe(spent_s)
+        if self._logs_text:
+            log.event("request", trace_id=trace_id(exchange),
+                      texts=[text for text, _, _ in body.texts])
+        exchange.details = Details(body, rows, spent_s * 1000)
+        exchange.group = self.open(exchange, exchange, jobs, exchange.plan.priority)
+
+    def open(self, target: object, exchange: Exchange, jobs: Sequence[JobRow], priority: int,
+             is_partial: bool = False) -> int:
+        """Puts texts of an exchange into flight as one group, whose end goes to `target`."""
+        group, self._next_group = self._next_group, self._next_group + 1
+        self.targets[group] = target
+        deadline_s = exchange.plan.deadline_s
+        self.inflight.open(group, exchange.connection.number, priority,
+                           None if deadline_s is None else exchange.received_at + deadline_s,
+                           jobs, time.monotonic(), is_partial)
+        return group
+
+    def abandon(self, group: int) -> None:
+        """Gives up a group: its client left."""
+        self.targets.pop(group, None)
+        self.inflight.cancel(group)
+
+    def finish(self, exchange: Exchange, outcome: Outcome) -> None:
+        """Answers an exchange whose group ended "ok"."""
+        body, rows, tokenize_ms = exchange.details
+        results = outcome.results
+        renderer, trace = self.renderer, trace_id(exchange)
+        judged = [self.judge(row, result) for row, result in zip(rows, results)]
+        if any(winner is None for _, winner in judged):
+            self.replies.refuse(exchange, outcome_error(Outcome("failed"))[0], time.monotonic())
+            return
+        now = time.monotonic()
+        latency_ms = max(0.0, now - exchange.received_at) * 1000
+        if body.many:
+            at = last_finished(results)
+            content = renderer.many(*zip(*judged), body.logits, body.top_k, trace, latency_ms)
+        else:
+            at = 0
+            content = renderer.one(*judged[0], body.logits, body.top_k, trace, latency_ms)
+        fields = self.timing_fields(results[at], rows[at].tokens, tokenize_ms, latency_ms)
+        self.replies.send(exchange, 200, content, JSON, now, fields, latency_ms)
+
+    def judge(self, row: Row, result: Result | None) -> tuple[Row, tuple | None]:
+        """(row with its logits, winner of the renderer); counts the prediction.
+
+        A row without a result, or with logits that are not finite, has failed.
+        """
+        if result is not None and len(result.logits) == self._logits.size:
+            row = Row(row.user_id, row.tokens, row.truncated, self._logits.unpack(result.logits))
+            try:
+                winner = self.renderer.winner(row)
+            except ValueError:
+                log.event("logits_not_finite", engine=result.engine)
+            else:
+                self.counters.predictions[winner[0]].add()
+                return row, winner
+        return Row(row.user_id, row.tokens, row.truncated, None, RECORD_FAILED), None
+
+    def timing_fields(self, result: Result, tokens: int, tokenize_ms: float,
+                      latency_ms: float) -> bytes:
+        """The header lines that say who computed an answer and how long it took; counts it."""
+        length = self._buckets[tokens]
+        self.counters.request_seconds[length].observe(latency_ms / 1000)
+        return (b"Server-Timing: tokenize;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f\r\n"
+                b"X-Engine: %b-%d\r\nX-Bucket: %d\r\nX-Batch: %d\r\n" % (
+                    tokenize_ms, result.queue_us / 1000, result.infer_us / 1000,
+                    _KINDS[result.kind], result.engine, length, result.batch_size))
+
+
+_KINDS = [kind.encode() for kind in ENGINE_KINDS]
+
+
+def last_finished(results: Sequence[Result | None]) -> int:
+    """The place of the result that came last: all of a group were sent at the same time."""
+    return max(range(len(results)), key=lambda at: -1 if results[at] is None else
+               results[at].queue_us + results[at].infer_us)

@@ -1,0 +1,110 @@
+"""Where clients come in: a front's own listener, those it adopts, and the limit of its descriptors.
+
+Every front holds all listeners and polls its own. While a neighbour's page is stale, its listener is
+polled too, so that connections waiting there are not lost with a front. At the limit of connections
+or descriptors nothing is polled until one is free: new clients wait in the kernel's queue.
+"""
+
+import errno
+import select
+import socket
+from collections.abc import Sequence
+
+from server.metrics import TURN_AT, Page
+
+STALE_S = 0.3
+LOOK_S = 0.1                # how often the neighbours' pages are read
+ACCEPTS_A_TURN = 64
+CONNECTIONS_IN_ALL = 16_384
+SPARE_DESCRIPTORS = 12      # for links, files of records and what the interpreter opens
+# After the system as a whole had no descriptor or memory left; nobody tells when it has.
+BREATH_S = 0.1
+# Others let go of our listener within this; then what waits in it is accepted, and it closes.
+FAREWELL_S = 0.1
+NEVER = float("inf")
+_AT_LIMIT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Doors:
+    """The listeners of one front; `capacity` is how many connections it may hold."""
+
+    def __init__(self, listeners: Sequence[socket.socket], own: int, neighbours: Sequence[Page],
+                 poll: select.epoll, capacity: int) -> None:
+        """`neighbours` are the fronts' pages, one for each listener, our own among them."""
+        self.capacity = capacity
+        self._listeners = {listener.fileno(): listener for listener in listeners}
+        self._own = listeners[own].fileno()
+        self._pages = {listener.fileno(): page for listener, page in zip(listeners, neighbours)}
+        self._poll = poll
+        self._watched: set[int] = set()
+        self._look_at = 0.0
+        self._blocked_until = 0.0
+        self._closes_at = NEVER
+
+    def watch(self, connections: int, now: float) -> None:
+        """Polls the listeners that it should with so many open connections."""
+        if now < self._look_at and (connections < self.capacity) == bool(self._watched):
+            return
+        self._look_at = now + LOOK_S
+        wanted: set[int] = set()
+        if connections < self.capacity and now >= self._blocked_until:
+            wanted = {number for number in self._listeners if number == self._own
+                      or now - self._pages[number].get(TURN_AT) > STALE_S}
+        self._poll_only(wanted)
+
+    def _poll_only(self, wanted: set[int]) -> None:
+        for number in self._watched - wanted:
+            self._poll.unregister(number)
+        for number in wanted - self._watched:
+            self._poll.register(number, select.EPOLLIN)
+        self._watched = wanted
+
+    def accept(self, number: int, connections: int, now: float) -> list[socket.socket]:
+        """Clients that wait at the listener with that descriptor; none at the limit."""
+        accepted: list[socket.socket] = []
+        listener = self._listeners.get(number)
+        if listener is None:
+            return accepted
+        for _ in range(min(ACCEPTS_A_TURN, self.capacity - connections)):
+            try:
+                client, _ = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                if error.errno in _AT_LIMIT:
+                    self._blocked_until = now + BREATH_S
+                    self._poll_only(set())
+                    break
+                continue        # of a client that is gone already (accept(2))
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.append(client)
+        return accepted
+
+    def released(self) -> None:
+        """A connection was closed, so there is room for one."""
+        if self._blocked_until:
+            self._blocked_until = self._look_at = 0.0
+
+    def close_soon(self, now: float) -> None:
+        """Nobody may come in any more, but who waits at our listener is still let in."""
+        self._poll_only(self._watched & {self._own})
+        for number, listener in list(self._listeners.items()):
+            if number != self._own:
+                listener.close()
+                del self._listeners[number]
+        self._closes_at = now + FAREWELL_S
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._listeners
+
+    def last_clients(self, connections: int, now: float) -> list[socket.socket]:
+        """Those who waited when our own listener closed; it does so after `close_soon`."""
+        if now < self._closes_at or not self._listeners:
+            return []
+        accepted = self.accept(self._own, connections, now)
+        if len(accepted) < ACCEPTS_A_TURN:
+            self._poll_only(set())
+            self._listeners.pop(self._own).close()
+        return accepted

@@ -1,0 +1,278 @@
+"""A front's process: the loop that turns its clients' bytes into requests in flight, and back.
+
+One epoll loop, no threads, nothing that waits. A turn takes what its sockets have, goes on with
+work that was cut into pieces, looks at the timers, and sends what came of it: all texts of a turn
+leave for the dispatcher in one message. Each step of a turn is bounded, so that a hostile client
+costs its neighbours milliseconds.
+"""
+
+import gc
+import os
+import resource
+import select
+import time
+from collections import deque
+
+from loader.prepare import map_file, open_card
+from loader.tokenizers.table import open_tokenizer
+from server import codec, link, log
+from server.classify import Classifier
+from server.clients import Clients
+from server.connection import NEVER
+from server.doors import CONNECTIONS_IN_ALL, SPARE_DESCRIPTORS, Doors
+from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
+from server.messages import MessageError
+from server.metrics import DRAINING, UP
+from server.processes import ChildSpec, arm
+from server.replies import Replies
+from server.requests import Requests
+from server.routes import Routes
+from server.status import Status
+
+LONGEST_WAIT_S = 0.1        # the page's sign of life, and a look at the neighbours
+EVENTS_A_TURN = 64
+MESSAGES_S = 0.008          # a turn's share for the dispatcher's messages
+RELINK_S = 0.02
+LATE_S = 1.0                # a turn that begins so late was stopped: clients get their time again
+IDLE_COLLECT_S = 30.0       # collect garbage while nothing happens, at most so often
+
+
+def run(spec: ChildSpec) -> None:
+    """Serves until the process is killed or the master ends."""
+    arm(spec)
+    Front(spec).serve()
+
+
+class Front:
+    """The shell around http1, inflight and the classifier."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        settings = spec.settings
+        self.spec, self.page, self.control = spec, spec.page, spec.control
+        now = time.monotonic()
+        self.inflight = InFlight(spec.index, spec.incarnation, spec.generation, Limits(
+            settings.max_wait_ms, settings.max_age_s, settings.outage_s), now)
+        self.replies = Replies()
+        self.status = Status(spec.registry, spec.generation, self.inflight)
+        self.requests = Requests(self.page, self.inflight, self.replies, self.status,
+                                 settings.records)
+        self.poll = select.epoll()
+        self.poll.register(self.control, select.EPOLLIN)
+        self.clients = Clients(
+            self.poll, settings.max_body, settings.read_timeout,
+            Routes(spec.keys, settings.allow_origin, bool(settings.records)), self.replies,
+            self.requests)
+        self.doors = Doors(
+            spec.listeners, spec.index,
+            [spec.registry.page("front", index, spec.generation)
+             for index in range(len(spec.listeners))],
+            self.poll, _capacity(len(spec.listeners)))
+        self.requests.settle = self.clients.settle
+        self.clients.on_close = self.doors.released
+        self.link: link.Link | None = None
+        self.relink_at = now
+        self.is_watching_room = False
+        self.phase = ""
+        self.has_told_drained = False
+        self._messages: deque[bytes] = deque()
+        self._patient_until = 0.0
+        self._collected_at = now
+        self._turn_peak = self.page.gauge("front_turn_seconds_max")
+        self._open_connections = self.page.gauge("connections")
+        self._open_requests = self.page.gauge("inflight")
+
+    def serve(self) -> None:
+        """Turns for ever."""
+        self._read_control()
+        self._connect(time.monotonic())
+        self.page.set_state(UP)
+        # What is here now stays; what dies young dies by its count. Old objects are looked through
+        # only while nothing happens, because that takes longer than a turn may.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 50, 100_000)
+        while True:
+            self.turn()
+
+    def turn(self) -> None:
+        """Waits for something to do, and does a bounded share of it."""
+        asleep_at = time.monotonic()
+        wait_s = self._wait_s(asleep_at)
+        events = self.poll.poll(wait_s, EVENTS_A_TURN)
+        now = time.monotonic()
+        self.page.turn(now)
+        if now - asleep_at - wait_s > LATE_S:
+            self._patient_until = now + LATE_S
+        self.replies.tick()
+        has_orders = False
+        for number, mask in events:
+            connection = self.clients.connections.get(number)
+            if connection is not None:
+                self.clients.serve(connection, mask, time.monotonic())
+            elif self.link is not None and number == self.link.fileno():
+                self._serve_link(mask)
+            elif number == self.control.fileno():
+                has_orders = True
+            else:
+                self._let_in(number)
+        self._take_messages(now)
+        # After the link: what a dead dispatcher had sent counts before its death does.
+        if has_orders:
+            self._read_control()
+        if self.clients.again:
+            self.clients.go_on(time.monotonic())
+        if self.requests.work:
+            self.requests.go_on()
+        self._look_at_timers(time.monotonic())
+        self._act()
+        ended = time.monotonic()
+        self._turn_peak.raise_to(ended - now)
+        self._open_connections.set(len(self.clients.connections))
+        self._open_requests.set(self.inflight.open_groups)
+        if not events and ended - self._collected_at > IDLE_COLLECT_S:
+            self._collected_at = ended
+            gc.collect()
+
+    def _wait_s(self, now: float) -> float:
+        if self.clients.again or self.requests.work or self._messages:
+            return 0.0
+        timer = self.inflight.next_timer(now)
+        until = min(now + LONGEST_WAIT_S, self.clients.next_timer(), self.requests.next_timer(),
+                    NEVER if timer is None else timer,
+                    NEVER if self.link is not None else self.relink_at)
+        # Rounded up to a millisecond, so that what is waited for is due when the wait ends.
+        return max(0.001, until - now) if until > now else 0.0
+
+    def _let_in(self, listener: int) -> None:
+        now = time.monotonic()
+        self.clients.let_in(
+            self.doors.accept(listener, len(self.clients.connections), now), now)
+
+    def _look_at_timers(self, now: float) -> None:
+        self.doors.watch(len(self.clients.connections), now)
+        last = self.doors.last_clients(len(self.clients.connections), now)
+        if last:
+            self.clients.let_in(last, now)
+        if self._messages:
+            return      # sockets first: what has come counts before a deadline does
+        self.inflight.tick(now)
+        self.requests.tick(now)
+        if now >= self._patient_until:
+            self.clients.expire(now)
+        if self.phase == "draining" and not self.has_told_drained \
+                and not self.clients.connections and self.doors.is_closed:
+            self.has_told_drained = True
+            self.control.send({"type": "drained"})
+
+    # ---- dispatcher ---------------------------------------------------------------------
+
+    def _connect(self, now: float) -> None:
+        self.link = link.connect(self.spec.dispatcher_name)
+        if self.link is None:
+            self.relink_at = now + RELINK_S
+            return
+        self.is_watching_room = False
+        self.poll.register(self.link, select.EPOLLIN)
+        self.inflight.link_up(now)
+
+    def _serve_link(self, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self.link.flush()
+        messages, has_ended = self.link.receive()
+        self._messages.extend(messages)
+        if has_ended:
+            self._unlink(time.monotonic())
+
+    def _take_messages(self, now: float) -> None:
+        while self._messages:
+            try:
+                message = codec.decode(self._messages.popleft())
+            except MessageError as error:
+                log.event("link_closed", why=error)
+                self._messages.clear()
+                if self.link is not None:
+                    self._unlink(now)
+                return
+            self.inflight.receive(message, now)
+            if time.monotonic() - now > MESSAGES_S:
+                return
+
+    def _unlink(self, now: float) -> None:
+        self.poll.unregister(self.link)
+        self.link.close()
+        self.link = None
+        self.relink_at = now + RELINK_S
+        # Before the loss is known, so that what the dispatcher had sent is not asked for again.
+        while self._messages:
+            self._take_messages(time.monotonic())
+        self.inflight.link_down(now)
+
+    def _act(self) -> None:
+        if self.link is None and time.monotonic() >= self.relink_at:
+            self._connect(time.monotonic())
+        # Twice, because the end of one request may put the next into flight.
+        for _ in range(2):
+            for action in self.inflight.take_actions():
+                kind = type(action)
+                if kind is Finish:
+                    self.requests.finish(action.group, action.outcome)
+                elif kind is SendGroups:
+                    self._send(codec.encode_jobs(action.groups))
+                elif kind is SendHello:
+                    self._send([codec.encode_front_hello(action.hello)])
+                elif kind is SendCancel:
+                    self._send(codec.encode_cancel(action.cancel.jobs))
+        if self.link is not None and (self.link.waiting > 0) != self.is_watching_room:
+            self.is_watching_room = not self.is_watching_room
+            self.poll.modify(self.link, select.EPOLLIN
+                             | (select.EPOLLOUT if self.is_watching_room else 0))
+
+    def _send(self, messages: list[bytes]) -> None:
+        for message in messages:
+            self.link.send(message)
+
+    # ---- master -------------------------------------------------------------------------
+
+    def _read_control(self) -> None:
+        messages, has_ended = self.control.receive_all()
+        now = time.monotonic()
+        for message, descriptors in messages:
+            kind = message["type"]
+            if kind == "model":
+                self._take_model(*descriptors)
+            elif kind == "phase":
+                self._enter(message["phase"], now)
+            elif kind == "death" and message["role"] == "dispatcher":
+                self.inflight.dispatcher_died(message["fault"])
+        if has_ended:
+            os._exit(0)     # the master is gone
+
+    def _take_model(self, card: int, tokenizer: int) -> None:
+        facts = open_card(card)
+        self.requests.classifier = Classifier(
+            facts, open_tokenizer(map_file(tokenizer)), self.spec.settings, self.page,
+            self.inflight, self.replies)
+        self.status.card = facts
+        os.close(card)
+        os.close(tokenizer)
+
+    def _enter(self, phase: str, now: float) -> None:
+        """Each phase implies that the server was ready once: a successor queues, as all did."""
+        self.phase = phase
+        self.inflight.set_ready(now)
+        self.status.is_leaving = phase != "serving"
+        if phase == "draining":
+            self.page.set_state(DRAINING)
+            self.replies.is_draining = True
+            self.doors.close_soon(now)
+            self.clients.close_idle_at(now + self.spec.settings.drain_s / 2, now)
+        elif phase == "stop":
+            self.requests.give_up(now)
+
+
+def _capacity(fronts: int) -> int:
+    """How many connections this front may hold: its share of all, within its descriptors."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = len(os.listdir("/proc/self/fd"))
+    return max(1, min(CONNECTIONS_IN_ALL // fronts, hard - held - SPARE_DESCRIPTORS))

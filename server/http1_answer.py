@@ -1,0 +1,43 @@
+"""The bytes of HTTP/1.1 answers (pure): status line, the fields that every answer carries, content."""
+
+from http import HTTPStatus
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+_NAMES = {413: "Content Too Large", 417: "Expectation Failed"}
+_STARTS = {
+    status.value: f"HTTP/1.1 {status.value} {_NAMES.get(status.value, status.phrase)}\r\n"
+                  "Server: firebrick\r\nDate: ".encode()
+    for status in HTTPStatus
+}
+_CLOSE = b"Connection: close\r\n"
+_KEEP = b"Connection: keep-alive\r\n"
+_NOTHING = b""
+
+
+def answer_bytes(status: int, date: bytes, latency_ms: float, fields: bytes, content: bytes,
+                 closes: bool, minor: int, without_content: bool = False) -> bytes:
+    """A whole answer.
+
+    `date` is the Date field's value; `fields` are further header lines, each with its CR LF;
+    `closes` says Connection: close; a client of HTTP/1.0 (`minor` 0) is told when it does not;
+    `without_content` leaves the content out but not its length (HEAD).
+    """
+    connection = _CLOSE if closes else _NOTHING if minor else _KEEP
+    return b"%b%b\r\nContent-Length: %d\r\nX-Latency-ms: %.3f\r\n%b%b\r\n%b" % (
+        _STARTS[status], date, len(content), latency_ms, fields, connection,
+        _NOTHING if without_content else content)
+
+
+def stream_head(status: int, date: bytes, latency_ms: float, fields: bytes, closes: bool,
+                chunked: bool) -> bytes:
+    """The header of an answer whose length is not known: chunked, or ended by the close."""
+    return b"%b%b\r\n%bX-Latency-ms: %.3f\r\n%b%b\r\n" % (
+        _STARTS[status], date, b"Transfer-Encoding: chunked\r\n" if chunked else b"",
+        latency_ms, fields, _CLOSE if closes else _NOTHING)
+
+
+def chunk(content: bytes) -> bytes:
+    """One chunk; `content` is not empty, for an empty one would be the last."""
+    return b"%x\r\n%b\r\n" % (len(content), content)

@@ -1,0 +1,124 @@
+"""Answers into exchanges: what every answer carries, errors, and outcomes of requests in flight."""
+
+import os
+import time
+from email.utils import formatdate
+
+from server.answer import render_error
+from server.connection import Exchange
+from server.errors import ClientError
+from server.http1_answer import answer_bytes, stream_head
+from server.inflight import Outcome
+from server.messages import Reason
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+
+
+class Replies:
+    """Renders answers; `is_draining` makes the last one of each connection close it."""
+
+    def __init__(self) -> None:
+        self.is_draining = False
+        self.date = b""
+        self._second = -1
+
+    def tick(self) -> None:
+        """Brings the Date field up to date; once a turn is enough."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self.date = formatdate(second, usegmt=True).encode()
+
+    def send(self, exchange: Exchange, status: int, content: bytes, content_type: bytes,
+             now: float, fields: bytes = b"", latency_ms: float | None = None) -> None:
+        """Answers an exchange; the front flushes its connection afterwards."""
+        connection, head, plan = exchange.connection, exchange.head, exchange.plan
+        if latency_ms is None:
+            latency_ms = max(0.0, now - exchange.received_at) * 1000
+        if plan is not None and plan.fields:
+            fields += plan.fields
+        if self.is_draining and not exchange.closes:
+            # Those behind it are still answered; the last of them closes.
+            exchange.closes = exchange is connection.exchanges[-1] \
+                and not connection.parser.started
+        if exchange is connection.reading:
+            exchange.closes = True
+        if content_type:
+            fields = b"Content-Type: %b\r\n%b" % (content_type, fields)
+        connection.answer(exchange, status, answer_bytes(
+            status, self.date, latency_ms,
+            b"%bX-Trace-Id: %b\r\n" % (fields, trace_id(exchange).encode()),
+            content, exchange.closes, head.minor if head is not None else 1,
+            head is not None and head.method == "HEAD"))
+
+    def start_stream(self, exchange: Exchange, content_type: bytes, now: float,
+                     fields: bytes) -> bool:
+        """Writes the head of a 200 whose length is not known; whether it is chunked.
+
+        A client of HTTP/1.0 knows no chunks: for it the end of the connection is that of the
+        answer.
+        """
+        connection, plan = exchange.connection, exchange.plan
+        is_chunked = exchange.head.minor > 0
+        if not is_chunked or (self.is_draining and exchange is connection.exchanges[-1]
+                              and not connection.parser.started):
+            exchange.closes = connection.is_closing = True
+        connection.start_stream(exchange, 200, stream_head(
+            200, self.date, max(0.0, now - exchange.received_at) * 1000,
+            b"Content-Type: %b\r\n%b%bX-Trace-Id: %b\r\n" % (
+                content_type, fields, plan.fields, trace_id(exchange).encode()),
+            exchange.closes, is_chunked))
+        return is_chunked
+
+    def refuse(self, exchange: Exchange, error: ClientError, now: float) -> None:
+        """Answers with an error."""
+        if error.close:
+            exchange.closes = True
+        fields = "".join(f"{name}: {value}\r\n" for name, value in error.headers.items())
+        self.send(exchange, error.status,
+                  render_error(error.code, error.message, trace_id(exchange)), JSON, now,
+                  fields.encode())
+
+    def refuse_outcome(self, exchange: Exchange, outcome: Outcome, now: float) -> str:
+        """Answers with what a request in flight came to other than "ok"; the refusal's reason."""
+        error, reason = outcome_error(outcome)
+        self.refuse(exchange, error, now)
+        return reason
+
+
+def trace_id(exchange: Exchange) -> str:
+    """The exchange's trace id, made up at its first use where the client sent none."""
+    if not exchange.trace_id:
+        exchange.trace_id = exchange.plan is not None and exchange.plan.trace_id \
+            or os.urandom(16).hex()
+    return exchange.trace_id
+
+
+def outcome_error(outcome: Outcome) -> tuple[ClientError, str]:
+    """The error of an outcome that is not "ok", and how it counts among refusals ("" if not)."""
+    retry = {"Retry-After": str(max(1, -(-outcome.retry_ms // 1000)))}
+    kind = outcome.kind
+    if kind == "refused":
+        if outcome.reason == Reason.DEADLINE.name.lower():
+            return ClientError(429, "overloaded", "the estimated wait is longer than "
+                               "X-Deadline-ms allows; come back later", retry), "deadline"
+        return ClientError(429, "overloaded", "more is waiting than can be computed in time; "
+                           "come back after Retry-After seconds", retry), outcome.reason
+    if kind == "failed":
+        return ClientError(500, "failed", "this input broke an engine every time it was tried; "
+                           "do not send it again"), ""
+    if kind == "deadline":
+        return ClientError(504, "deadline_exceeded", "X-Deadline-ms passed before the answer was "
+                           "computed; allow more time"), ""
+    if kind == "not_ready":
+        return ClientError(503, "not_ready", "the model is still being loaded; come back after "
+                           "Retry-After seconds", retry), "not_ready"
+    if kind == "draining":
+        return ClientError(503, "draining", "the server is ending; send it to another one or "
+                           "come back later", retry), "draining"
+    if kind == "aged":
+        return ClientError(503, "outage", "the request waited for longer than the server lets "
+                           "one wait; come back later", retry), "outage"
+    return ClientError(503, "outage", "no engine is running at the moment; come back after "
+                       "Retry-After seconds", retry), "outage"

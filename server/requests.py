@@ -1,0 +1,203 @@
+"""A front's requests: each is answered at once, or worked on in pieces and put into flight.
+
+Work on a long body goes on in bounded pieces after everybody's sockets were served. What is in
+flight comes back through `finish`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from server import log
+from server.classify import Classifier
+from server.connection import NEVER, Connection, Exchange
+from server.errors import ClientError
+from server.inflight import InFlight, Outcome
+from server.mapped import PARKED, BodySource, FileSource, Window, Windows
+from server.metrics import Page
+from server.replies import Replies, trace_id
+from server.routes import FILE, RECORDS, Plan
+from server.status import Status
+
+INLINE_BYTES = 8 << 10      # a longer body is worked on in pieces
+PIECES_S = 0.004            # a turn's share for such pieces
+
+
+class Requests:
+    """Answers the requests of one front. `settle` is called with a connection that got an answer
+    outside of its own turn; `classifier` is None until the model is there."""
+
+    def __init__(self, page: Page, inflight: InFlight, replies: Replies, status: Status,
+                 records: str) -> None:
+        self.classifier: Classifier | None = None
+        self.is_over = False                    # the drain's time is: nothing more is computed
+        self.settle: Callable[[Connection, float], None] = lambda connection, now: None
+        self.work: deque[tuple[Exchange, Iterator, Windows | None]] = deque()
+        self._page = page
+        self._inflight = inflight
+        self._replies = replies
+        self._status = status
+        self._records = records
+        self._streams: set[Windows] = set()
+        self._counted: dict[tuple[str, int], Callable[[], None]] = {}
+        self._has_worked = False
+
+    def take(self, exchange: Exchange, content: bytes, now: float) -> None:
+        """Answers a request whose body is there, or begins to."""
+        plan = exchange.plan
+        if plan.refusal is not None:
+            self._replies.refuse(exchange, plan.refusal, now)
+        elif plan.action == "infer":
+            self._infer(exchange, plan, content, now)
+        elif plan.action == "options":
+            self._replies.send(exchange, 200, b"", b"", now)
+        else:
+            status, body, content_type = self._status.answer(plan.action, now)
+            self._replies.send(exchange, status, body, content_type, time.monotonic())
+
+    def _infer(self, exchange: Exchange, plan: Plan, content: bytes, now: float) -> None:
+        refusal = self._inflight.early_refusal(plan.priority, now)
+        classifier = self.classifier
+        if refusal is None and classifier is None:
+            refusal = Outcome("not_ready", retry_ms=1000)
+        if refusal is None and self.is_over:
+            refusal = Outcome("draining", retry_ms=1000)
+        if refusal is not None:
+            self._refuse(exchange, refusal, now)
+            return
+        stream = None
+        try:
+            if plan.kind == RECORDS:
+                stream = Windows(classifier, exchange, BodySource(content), False, self._wake)
+            elif plan.kind == FILE:
+                stream = Windows(classifier, exchange,
+                                 FileSource(self._records, content), True, self._wake)
+        except ClientError as error:
+            self._replies.refuse(exchange, error, now)
+            return
+        if stream is not None:
+            exchange.stream = stream
+            self._streams.add(stream)
+        task = stream.task if stream is not None else classifier.work(exchange, content)
+        if len(content) <= INLINE_BYTES and plan.kind != FILE:
+            while self._step(exchange, task, stream):
+                continue
+        else:
+            self.work.append((exchange, task, stream))
+
+    def _step(self, exchange: Exchange, task: Iterator, stream: Windows | None) -> bool:
+        """One piece of work on a body; whether another can follow at once."""
+        try:
+            return next(task) is not PARKED
+        except StopIteration:
+            pass
+        except ClientError as error:
+            self._replies.refuse(exchange, error, time.monotonic())
+        except Exception as error:
+            # A fault of ours must cost this request alone, not the front and all its clients.
+            where = error.__traceback__
+            while where.tb_next is not None:
+                where = where.tb_next
+            log.event("front_fault", error=type(error).__name__, trace_id=trace_id(exchange),
+                      where=f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}")
+            self._replies.refuse_outcome(exchange, Outcome("failed"), time.monotonic())
+        if stream is not None:
+            self._end_stream(stream)
+        return False
+
+    def _wake(self, stream: Windows) -> None:
+        self.work.append((stream.exchange, stream.task, stream))
+
+    def _end_stream(self, stream: Windows) -> None:
+        self._streams.discard(stream)
+        stream.abandon()
+        stream.task.close()
+
+    def go_on(self) -> None:
+        """A turn's share of work that was cut into pieces."""
+        until = time.monotonic() + PIECES_S
+        while self.work:
+            exchange, task, stream = self.work.popleft()
+            if exchange.is_gone:
+                task.close()
+            elif self._step(exchange, task, stream):
+                self.work.append((exchange, task, stream))
+            else:
+                self.settle(exchange.connection, time.monotonic())
+            if time.monotonic() > until:
+                break
+
+    def _refuse(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
+        reason = self._replies.refuse_outcome(exchange, outcome, now)
+        if reason:
+            self._page.counter("refused_total", reason=reason).add()
+
+    def finish(self, group: int, outcome: Outcome) -> None:
+        """A group in flight came to its end."""
+        target = self.classifier.targets.pop(group, None)
+        if target is None:
+            return
+        now = time.monotonic()
+        if type(target) is Window:
+            stream = target.owner
+            exchange = stream.exchange
+            stream.ended(target, outcome, now)
+            if stream.is_over:
+                self._end_stream(stream)
+        else:
+            exchange = target
+            exchange.group = 0
+            if outcome.kind == "ok":
+                self.classifier.finish(exchange, outcome)
+            else:
+                self._refuse(exchange, outcome, now)
+        self.settle(exchange.connection, now)
+
+    def abandon(self, exchange: Exchange) -> None:
+        """The client left: gives up what is queued for it."""
+        if exchange.group:
+            self.classifier.abandon(exchange.group)
+        stream = exchange.stream
+        if stream is not None:
+            self._end_stream(stream)
+            if exchange.status:
+                return          # counted when its answer began
+        exchange.status = 499
+        self.count(exchange)
+
+    def give_up(self, now: float) -> None:
+        """The drain's time is over: what is still open is answered so."""
+        self.is_over = True
+        open_ones = {id(target): target for target in (
+            self.classifier.targets.values() if self.classifier is not None else ())}
+        for target in list(open_ones.values()):
+            if type(target) is Exchange:
+                self.classifier.abandon(target.group)
+                self._refuse(target, Outcome("draining", retry_ms=1000), now)
+                self.settle(target.connection, now)
+        for stream in list(self._streams):
+            stream.fail(Outcome("draining", retry_ms=1000))
+            self._end_stream(stream)
+            self.settle(stream.exchange.connection, now)
+
+    def next_timer(self) -> float:
+        """When `tick` has work next, monotonic seconds."""
+        return min((stream.next_timer() for stream in self._streams), default=NEVER)
+
+    def tick(self, now: float) -> None:
+        """Tries again what was refused for the moment."""
+        for stream in self._streams:
+            stream.tick(now)
+
+    def count(self, exchange: Exchange) -> None:
+        """Counts an answer; called before any of its bytes is handed to the kernel."""
+        plan = exchange.plan
+        key = plan.route if plan is not None else "none", exchange.status
+        add = self._counted.get(key)
+        if add is None:
+            add = self._page.counter("requests_total", route=key[0], code=key[1]).add
+            self._counted[key] = add
+        add()
+        if not self._has_worked:
+            self._has_worked = True
+            self._page.set_worked()
