@@ -268,6 +268,10 @@ class Master:
             for process in self.processes.values():
                 if process.role == "front":
                     process.control.send({"type": "phase", "phase": action.phase})
+            if action.phase == "draining":
+                # The kernel lets clients in until the last copy is closed, which is a front's.
+                for listener in self.listeners:
+                    listener.close()
         elif isinstance(action, AnnounceReady):
             self._announce()
         elif isinstance(action, CountRestart):

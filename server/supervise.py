@@ -172,9 +172,10 @@ class Supervisor:
         self._last_engine_at = now
         if not self.is_ready and not self._has_ended:
             self.is_ready = True
-            self._actions.append(AnnounceReady())
+            # The fronts are told first, so that whoever reads the announcement is not refused.
             if not self._stop.phase:
                 self._enter("serving")
+            self._actions.append(AnnounceReady())
 
     def exited(self, role: str, index: int, incarnation: int, cause: str, is_fault: bool,
                has_worked: bool, now: float, words: str = "") -> None:
