@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from loader.family import FamilySpec
+from model.families.bert import BertFamily
 from model.families.echo import EchoFamily
 from model.program import Program, Row
 
@@ -22,7 +23,7 @@ class Family(FamilySpec, Protocol):
         """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
 
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (EchoFamily(),)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
 
 
 def build(card: dict[str, Any], weights: Any) -> Program:

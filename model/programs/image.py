@@ -1,0 +1,34 @@
+"""Tensors out of a sealed image, without a copy where torch can take the bytes as they are."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import torch
+
+from loader.safetensors import open_image
+
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+class Image:
+    """The tensors of an image by canonical name; the buffer must outlive them."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+        self._tensors = open_image(buffer)
+
+    def stored(self, name: str) -> torch.Tensor:
+        """The tensor in its stored type, as a view of the (read-only) buffer."""
+        tensor = self._tensors[name]
+        with warnings.catch_warnings():  # of a buffer that is not writable: nobody writes here
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            flat = torch.frombuffer(self._buffer, dtype=DTYPES[tensor.dtype],
+                                    count=math.prod(tensor.shape), offset=tensor.begin)
+        return flat.view(tensor.shape)
+
+    def widened(self, name: str) -> torch.Tensor:
+        """The tensor as float32: a view, or a copy where 16 bits are stored."""
+        return self.stored(name).float()

@@ -1,0 +1,28 @@
+"""TorchScript set up for a server: no warnings, no second compilation, one thread."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+
+def settle() -> None:
+    """The settings of a process that runs programs; harmless when called again.
+
+    One thread, because engines are processes; float32 products in float32, whatever the CPU could
+    do faster; and the executor that compiles on the first call only: the profiling one compiles a
+    second time, in the middle of traffic.
+    """
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("highest")
+    torch._C._jit_set_profiling_executor(False)
+
+
+def script(module: torch.nn.Module) -> Any:
+    """The module compiled. It works and is the fastest form that torch has without a compiler on
+    the machine, but it warns of its deprecation: we pin the versions that have it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(module.eval())
