@@ -1,0 +1,1 @@
+"""Checkpoints and texts into memory: files, tokenisers, the wire format. No torch."""

@@ -1,0 +1,1 @@
+"""Tokenisers: a kind is one file and one row in table.py."""
