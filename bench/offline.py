@@ -57,7 +57,7 @@ def _run_builder(pipe: Connection, other_end: Connection, folder: str, texts: Se
     import torch
 
     from model.families.table import build
-    from model.programs.row import Row
+    from model.program import Row
 
     files = seal(prepare(folder, Path(folder).name, FAMILIES))
     card = open_card(files.card_fd)
