@@ -76,6 +76,8 @@ def _hold_counters(claims: Claims, name: str, house: House, crowd: Crowd, before
     others = {labels: value for (metric, labels), value in counters.items()
               if metric == "firebrick_restarts_total" and value and 'cause="sigkill"' not in labels}
     claims.hold(f"{name}: processes that died of anything but our kills", not others, others or 0)
+    words = [line.decode("utf-8", "replace") for line in house.log if b" event=" not in line]
+    claims.hold(f"{name}: last words on stderr", not words, "".join(words[-40:]) or 0)
 
 
 def _hold_standing(claims: Claims, name: str, house: House,
