@@ -192,6 +192,8 @@ class InFlight:
         self._is_linked = False
         self._unsent.clear()
         self._cancelled.clear()
+        # What was still to be sent on it is sent again with the next.
+        self._actions = [action for action in self._actions if isinstance(action, Finish)]
         if self._alone is not None:
             self._doubted, self._alone = self._alone, None
         self.state = State(self.state.ready, 0, 0, 0.0, 0.0)

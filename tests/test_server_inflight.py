@@ -60,6 +60,15 @@ def test_inflight_new_link_sends_open_jobs_again_in_arrival_order():
     assert sent(held) == [(1, 1, 2), (3, 3, 2), (4, 4, 1)]
 
 
+def test_inflight_link_lost_in_the_same_turn_leaves_nothing_to_send():
+    held = InFlight(0, 7, 1, Limits(), 0.0)
+    held.link_up(0.0)
+    held.open(1, 9, LOW, 0.5, [ROW], 0.0)
+    held.tick(1.0)
+    held.link_down(0.0)
+    assert [type(action) for action in held.take_actions()] == [Finish]
+
+
 def test_inflight_job_sent_five_times_travels_alone_and_is_blamed_after_three_faults():
     held = ready()
     for number in (1, 2):
