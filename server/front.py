@@ -68,6 +68,7 @@ class Front:
              for index in range(len(spec.listeners))],
             self.poll, _capacity(len(spec.listeners)))
         self.requests.settle = self.clients.settle
+        self.requests.hear_master = self._read_control
         self.clients.on_close = self.doors.released
         self.link: link.Link | None = None
         self.relink_at = now

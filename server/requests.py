@@ -24,14 +24,18 @@ PIECES_S = 0.004            # a turn's share for such pieces
 
 
 class Requests:
-    """Answers the requests of one front. `settle` is called with a connection that got an answer
-    outside of its own turn; `classifier` is None until the model is there."""
+    """Answers the requests of one front; `classifier` is None until the model is there.
+
+    `settle` is called with a connection that got an answer outside of its own turn. `hear_master`
+    is called before a request is refused for what the master may have changed by now.
+    """
 
     def __init__(self, page: Page, inflight: InFlight, replies: Replies, status: Status,
                  records: str) -> None:
         self.classifier: Classifier | None = None
         self.is_over = False                    # the drain's time is: nothing more is computed
         self.settle: Callable[[Connection, float], None] = lambda connection, now: None
+        self.hear_master: Callable[[], None] = lambda: None
         self.work: deque[tuple[Exchange, Iterator, Windows | None]] = deque()
         self._page = page
         self._inflight = inflight
@@ -56,6 +60,8 @@ class Requests:
             self._replies.send(exchange, status, body, content_type, time.monotonic())
 
     def _infer(self, exchange: Exchange, plan: Plan, content: bytes, now: float) -> None:
+        if not self._inflight.is_ready:
+            self.hear_master()
         refusal = self._inflight.early_refusal(plan.priority, now)
         classifier = self.classifier
         if refusal is None and classifier is None:
@@ -94,16 +100,25 @@ class Requests:
         except ClientError as error:
             self._replies.refuse(exchange, error, time.monotonic())
         except Exception as error:
-            # A fault of ours must cost this request alone, not the front and all its clients.
-            where = error.__traceback__
-            while where.tb_next is not None:
-                where = where.tb_next
-            log.event("front_fault", error=type(error).__name__, trace_id=trace_id(exchange),
-                      where=f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}")
-            self._replies.refuse_outcome(exchange, Outcome("failed"), time.monotonic())
+            self._fault(exchange, error)
         if stream is not None:
             self._end_stream(stream)
         return False
+
+    def _fault(self, exchange: Exchange, error: Exception) -> None:
+        """A fault of ours costs this request alone, not the front and all its clients."""
+        where = error.__traceback__
+        while where.tb_next is not None:
+            where = where.tb_next
+        log.event("front_fault", error=type(error).__name__, trace_id=trace_id(exchange),
+                  where=f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}")
+        if exchange.status:
+            exchange.connection.is_gone = True
+            return
+        if exchange.stream is not None:
+            self._end_stream(exchange.stream)
+            exchange.stream = None
+        self._replies.refuse_outcome(exchange, Outcome("failed"), time.monotonic())
 
     def _wake(self, stream: Windows) -> None:
         self.work.append((stream.exchange, stream.task, stream))
@@ -138,19 +153,21 @@ class Requests:
         if target is None:
             return
         now = time.monotonic()
-        if type(target) is Window:
-            stream = target.owner
-            exchange = stream.exchange
-            stream.ended(target, outcome, now)
-            if stream.is_over:
-                self._end_stream(stream)
-        else:
-            exchange = target
-            exchange.group = 0
-            if outcome.kind == "ok":
+        stream = target.owner if type(target) is Window else None
+        exchange = target if stream is None else stream.exchange
+        try:
+            if stream is not None:
+                stream.ended(target, outcome, now)
+            elif outcome.kind == "ok":
+                exchange.group = 0
                 self.classifier.finish(exchange, outcome)
             else:
+                exchange.group = 0
                 self._refuse(exchange, outcome, now)
+        except Exception as error:
+            self._fault(exchange, error)
+        if stream is not None and stream.is_over:
+            self._end_stream(stream)
         self.settle(exchange.connection, now)
 
     def abandon(self, exchange: Exchange) -> None:

@@ -47,7 +47,7 @@ class Status:
 
     def info(self, now: float) -> dict:
         """The object of /info."""
-        since = self._registry.page("master", 0, self._generation).get(SINCE)
+        since = self._registry.page("master", 0).get(SINCE)
         card = self.card
         return {
             "name": "firebrick", "version": VERSION, "generation": self._generation,
