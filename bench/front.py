@@ -55,7 +55,7 @@ def measure_ratios(server: Server, texts: Path, rounds: int, seconds: float) -> 
             ratios.append(load.requests_per_s / yardstick.requests_per_s)
     emit("front.ratio_64", median(ratios), "x", ratios, client=load.client,
          requests_per_s=round(median(ours)), bare_requests_per_s=round(median(bare_rates)),
-         p99_ms=load.p99_ms, others=load.others, socket_errors=load.socket_errors)
+         last_p99_ms=load.p99_ms, others=load.others, socket_errors=load.socket_errors)
     emit("front.dispatcher_core", median(shares), "cores", shares,
          requests_per_s=round(median(ours)))
 

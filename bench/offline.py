@@ -5,6 +5,7 @@ tokenised beforehand; each engine draws whole batches of them at random for as l
 """
 
 import multiprocessing
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from model.families.table import FAMILIES
 
 BATCH_SIZES = (1, 4, 16, 64)
 CALIBRATION_S = 0.7
+ENGINE_NICE = 10  # as the server's own engines, so that others on the machine cost both the same
 
 
 class Offline:
@@ -54,7 +56,6 @@ def _run_builder(pipe: Connection, other_end: Connection, folder: str, texts: Se
     """Builds, forks the engines, and passes orders to them until the pipe's end."""
     other_end.close()
     import numpy as np
-    import torch
 
     from model.families.table import build
     from model.program import Row
@@ -62,7 +63,6 @@ def _run_builder(pipe: Connection, other_end: Connection, folder: str, texts: Se
     files = seal(prepare(folder, Path(folder).name, FAMILIES))
     card = open_card(files.card_fd)
     tokenizer = open_tokenizer(map_file(files.tokenizer_fd))
-    torch.set_num_threads(1)
     program = build(card, map_file(files.weights_fd))
     program.warm()
     kind = np.uint16 if card["id_bytes"] == 2 else np.uint32
@@ -98,6 +98,7 @@ def _run_engine(link: Connection, foreign: Sequence[Connection], program: object
     """Runs batches for the time of each order and answers with texts/s, until the link's end."""
     for end in foreign:
         end.close()
+    os.nice(ENGINE_NICE)
     chance = random.Random(number)
     try:
         while True:

@@ -58,7 +58,8 @@ def measure_ratio(server: Server, model: str, texts: Path, engines: int, rounds:
             offline_rates.append(yardstick)
             ratios.append(load.requests_per_s / yardstick)
         emit("serve.offline_ratio", median(ratios), "x", ratios, client=load.client,
-             requests_per_s=round(median(served), 1), p50_ms=load.p50_ms, p99_ms=load.p99_ms,
+             requests_per_s=round(median(served), 1), last_p50_ms=load.p50_ms,
+             last_p99_ms=load.p99_ms,
              offline_texts_per_s=round(median(offline_rates), 1),
              offline_batch=offline.batch_size, engines=engines, others=load.others,
              socket_errors=load.socket_errors, model=name, texts=texts.name)
