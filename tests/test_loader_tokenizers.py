@@ -167,6 +167,28 @@ def test_wordpiece_echo_fixture_opens_and_knows_its_traps():
     assert len(tokenizer.encode("see trapexit now", None, 64).ids) > 3
 
 
+def template(first):
+    """BERT's template with another token in the first place."""
+    def put(token):
+        return {"SpecialToken": {"id": token, "type_id": 0}}
+
+    def text(name):
+        return {"Sequence": {"id": name, "type_id": 0}}
+
+    single = [put(first), text("A"), put("[SEP]")]
+    return {"type": "TemplateProcessing", "single": single,
+            "pair": [*single, text("B"), put("[SEP]")],
+            "special_tokens": {"[CLS]": {}, "[SEP]": {}}}
+
+
+@pytest.mark.parametrize("part", [None, {"type": "BertProcessing"}, template("[CLS]")])
+def test_compile_known_post_processor_is_read(part):
+    table = {"model": {"type": "WordPiece", "vocab": {"[UNK]": 1, "[CLS]": 2, "[SEP]": 3}},
+             "normalizer": {"type": "BertNormalizer"},
+             "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": part}
+    assert compile_tokenizer(TokenizerFiles(table, None, {}, {}))
+
+
 @pytest.mark.parametrize("change,words", [
     (lambda t, c: t["model"].update(type="BPE"), "BPE"),
     (lambda t, c: t["model"].update(vocab=[]), "vocab"),
@@ -187,6 +209,13 @@ def test_wordpiece_echo_fixture_opens_and_knows_its_traps():
     (lambda t, c: t.pop("model"), "model"),
     (lambda t, c: t["model"].update(max_input_chars_per_word=0), "max_input_chars_per_word"),
     (lambda t, c: t["model"].update(unk_token=None), "unk_token"),
+    (lambda t, c: t.update(post_processor="x"), "post_processor is 'x'"),
+    (lambda t, c: t.update(post_processor={"type": "Dream"}), "post_processor is 'Dream'"),
+    (lambda t, c: t.update(post_processor={"type": "TemplateProcessing"}), "single template"),
+    (lambda t, c: t.update(post_processor=template("[BOS]")), "single template"),
+    (lambda t, c: t.update(post_processor={**template("[CLS]"), "pair": [7]}), "pair template"),
+    (lambda t, c: t.update(post_processor={**template("[CLS]"), "special_tokens": []}),
+     "single template"),
 ])
 def test_compile_unusable_tokenizer_is_refused_in_words(change, words):
     table = {"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {

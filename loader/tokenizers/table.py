@@ -83,6 +83,7 @@ def _json_vocabulary(table: dict[str, Any]) -> tuple[dict[str, int], str, int]:
             name = given.get("type") if isinstance(given, dict) else given
             raise CheckpointError(f"tokenizer.json: the {part} is {shown(name)}, served is "
                                   f"{wanted}.")
+    _check_post_processor(table.get("post_processor"))
     vocabulary = model.get("vocab")
     if not isinstance(vocabulary, dict) or not vocabulary:
         raise CheckpointError("tokenizer.json: model.vocab is not an object of tokens; save the "
@@ -96,6 +97,36 @@ def _json_vocabulary(table: dict[str, Any]) -> tuple[dict[str, int], str, int]:
         raise CheckpointError(f"tokenizer.json: max_input_chars_per_word is {shown(limit)}, not "
                               "a positive number.")
     return vocabulary, unknown, limit
+
+
+def _check_post_processor(part: Any) -> None:
+    """Refuses what says of itself that it puts in other tokens than [CLS] A [SEP] (B [SEP]); which
+    tokens these are, the special names decide, as in the reference."""
+    if part is None or isinstance(part, dict) and part.get("type") == "BertProcessing":
+        return
+    if not isinstance(part, dict) or part.get("type") != "TemplateProcessing":
+        name = part.get("type") if isinstance(part, dict) else part
+        raise CheckpointError(f"tokenizer.json: the post_processor is {shown(name)}, served is "
+                              "TemplateProcessing.")
+    defined = part.get("special_tokens")
+    for key, wanted in (("single", "sAs"), ("pair", "sAsBs")):
+        steps = part.get(key)
+        found = "".join(map(_template_step, steps)) if isinstance(steps, list) else ""
+        names = [step["SpecialToken"]["id"] for step in steps if "SpecialToken" in step] \
+            if found == wanted else []
+        if not names or not isinstance(defined, dict) or not set(names) <= set(defined):
+            raise CheckpointError(f"tokenizer.json: the post_processor's {key} template is not "
+                                  "[CLS] A [SEP] (B [SEP]) of tokens that it defines; save the "
+                                  "tokenizer again.")
+
+
+def _template_step(step: Any) -> str:
+    """"s" for a special token, "A" or "B" for a text, "?" for anything else."""
+    (kind, value), = step.items() if isinstance(step, dict) and len(step) == 1 else ((None, None),)
+    name = value.get("id") if isinstance(value, dict) else None
+    if kind == "SpecialToken" and isinstance(name, str):
+        return "s"
+    return name if kind == "Sequence" and name in ("A", "B") else "?"
 
 
 def _check_ids(vocabulary: dict[str, Any]) -> None:
