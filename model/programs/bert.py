@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from model.program import Row
 from model.programs.image import Image
 from model.programs.packing import Packed, cut, pack
-from model.programs.products import KERNELS, MIN_ROWS, at_least, choose
+from model.programs.products import KERNELS, at_least, choose
 from model.programs.script import script, settle
 
 # Element-wise functions take whole vectors and do the rest of an array one by one, in other code:
@@ -210,6 +210,7 @@ class BertProgram:
         settle()
         settings, labels = card["settings"], len(card["labels"])
         self._labels = labels
+        self._vocab: int = settings["vocab"]
         self._max_tokens: int = card["max_tokens"]
         with torch.inference_mode():
             self.kernel, self.is_invariant = choose(_product_shapes(settings, labels))
@@ -217,11 +218,17 @@ class BertProgram:
             self._network = script(Classifier(made, settings, labels))
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
+        longest = max((len(row.ids) for row in rows), default=0)
+        if longest > self._max_tokens:  # a place past the table would be another segment's
+            raise ValueError(f"a text has {longest} tokens, the model takes {self._max_tokens}")
         logits = np.empty((len(rows), self._labels), dtype=np.float32)
         begin = 0
         with torch.inference_mode():
             for part in cut(rows, CALL_TOKENS):
                 packed = pack(part)
+                if packed.ids.max() >= self._vocab:  # torch would tell in a page of text
+                    raise ValueError(f"a text has the token id {packed.ids.max()}, the model's "
+                                     f"vocabulary ends before {self._vocab}")
                 logits[begin + packed.order] = self._call(packed)
                 begin += len(part)
         return logits

@@ -18,9 +18,9 @@ MIN_ROWS = 4  # fewer rows take other kernels even where the rest agrees: they a
 # oneDNN builds a primitive for each M; this many rows at a time, few are built.
 ONEDNN_STEP = 32
 
-PROBE_ROWS = (*range(MIN_ROWS, 18), 23, 31, 32, 33, 47, 55, 64, 66, 87, 127, 192)
-PROBE_ALL = 256
-PROBE_SHIFT = 17
+PROBE_ROWS = (*range(MIN_ROWS, 10), 13, 15, 16, 17, 23, 31, 32, 33, 55, 66, 87, 127)
+PROBE_ALL = 240
+PROBE_SHIFT = 17  # a probed row's place differs from its place among all
 
 
 def at_least(x: Tensor, rows: int) -> Tensor:
@@ -29,20 +29,6 @@ def at_least(x: Tensor, rows: int) -> Tensor:
     if missing <= 0:
         return x
     return torch.cat([x, x[:1].expand(missing, x.size(1))])
-
-
-class TransposedProduct(nn.Module):
-    """MKL on a copy of the weight as [K, N]: the fastest, above all for few rows."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.weight = weight.t().contiguous()                     # [K, N]
-        self.bias = bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.size(0)
-        y = torch.addmm(self.bias, at_least(x, 4), self.weight)   # [M, N]
-        return y if rows >= 4 else y[:rows]
 
 
 class StoredProduct(nn.Module):
@@ -55,8 +41,16 @@ class StoredProduct(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.size(0)
-        y = nn.functional.linear(at_least(x, 4), self.weight, self.bias)
+        # Not addmm: TorchScript takes it apart into mm and add, which is one pass more.
+        y = nn.functional.linear(at_least(x, 4), self.weight, self.bias)  # [M, N]
         return y if rows >= 4 else y[:rows]
+
+
+class TransposedProduct(StoredProduct):
+    """MKL on a copy of the weight that lies as [K, N]: the fastest, above all for few rows."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__(weight.t().contiguous().t(), bias)
 
 
 class PackedProduct(nn.Module):
@@ -76,7 +70,7 @@ class PackedProduct(nn.Module):
 
 
 KERNELS: dict[str, type[nn.Module]] = {
-    "mkl-transposed": TransposedProduct, "mkl": StoredProduct, "onednn": PackedProduct}
+    "mkl-transposed": TransposedProduct, "mkl-stored": StoredProduct, "onednn": PackedProduct}
 
 
 def choose(shapes: Collection[tuple[int, int]]) -> tuple[str, bool]:
@@ -97,6 +91,6 @@ def is_invariant(name: str, outputs: int, inputs: int,
     x = torch.randn(max(PROBE_ALL, *row_counts) + PROBE_SHIFT, inputs, generator=random)
     product = KERNELS[name](torch.randn(outputs, inputs, generator=random) / inputs ** 0.5,
                             torch.randn(outputs, generator=random))
-    expected = product(x)
-    return all(torch.equal(product(x[shift:shift + rows].clone()), expected[shift:shift + rows])
-               for rows in row_counts for shift in (0, PROBE_SHIFT))
+    expected = product(x)[PROBE_SHIFT:]
+    x = x[PROBE_SHIFT:]
+    return all(torch.equal(product(x[:rows].clone()), expected[:rows]) for rows in row_counts)
