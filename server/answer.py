@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from json.encoder import encode_basestring
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -41,7 +42,7 @@ class Renderer:
     def winner(self, row: Row) -> tuple[int, list[float]]:
         """The index of the best label (the first of equals) and all scores, [C]."""
         values = score_logits(row.logits, self.function)
-        return max(range(len(values)), key=values.__getitem__), values
+        return values.index(max(values)), values
 
     def one(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool,
             top_k: int | None, trace_id: str, latency_ms: float) -> bytes:
@@ -53,11 +54,18 @@ class Renderer:
     def many(self, rows: Sequence[Row], winners: Sequence[tuple[int, list[float]] | None],
              want_logits: bool, top_k: int | None, trace_id: str, latency_ms: float) -> bytes:
         """The JSON answer to many texts, in order."""
-        results = ", ".join(
-            "{" + "".join(self._fields(row, winner, want_logits, top_k)) + "}"
-            for row, winner in zip(rows, winners))
-        return (f'{{"results": [{results}], "trace_id": {_quote(trace_id)}, {self._model}, '
-                f'"latency_ms": {latency_ms:.3f}}}').encode()
+        return self.join([self.result(row, winner, want_logits, top_k)
+                          for row, winner in zip(rows, winners)], trace_id, latency_ms)
+
+    def result(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool = False,
+               top_k: int | None = None) -> str:
+        """One of the results of an answer to many texts."""
+        return "{" + "".join(self._fields(row, winner, want_logits, top_k)) + "}"
+
+    def join(self, results: Sequence[str], trace_id: str, latency_ms: float) -> bytes:
+        """The JSON answer that holds these results."""
+        return (f'{{"results": [{", ".join(results)}], "trace_id": {_quote(trace_id)}, '
+                f'{self._model}, "latency_ms": {latency_ms:.3f}}}').encode()
 
     def record(self, user_id: int, row: Row, winner: tuple[int, list[float]] | None) -> bytes:
         """The 16-byte answer to one record."""
@@ -96,4 +104,4 @@ def render_error(code: str, message: str, trace_id: str) -> bytes:
 
 
 def _quote(value: int | str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return encode_basestring(value) if isinstance(value, str) else str(value)

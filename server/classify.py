@@ -9,13 +9,12 @@ import struct
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from loader.tokenizers.table import Tokenizer
 from model.grid import bucket
 from server import log
 from server.answer import RECORD_FAILED, Renderer, Row
-from server.body import ClassifyBody, read_json, read_text
+from server.body import read_json, read_text
 from server.connection import Exchange
 from server.errors import ClientError
 from server.inflight import InFlight, Outcome
@@ -23,22 +22,19 @@ from server.messages import ENGINE_KINDS, Result
 from server.messages import Row as JobRow
 from server.metrics import Page
 from server.metrics_schema import LENGTH_BUCKETS, MAX_LABELS
-from server.replies import JSON, Replies, outcome_error, trace_id
+from server.replies import JSON, Replies, outcome_error
 from server.routes import TEXT
 
+# A longer body is worked on in pieces, after everybody's sockets were served.
+INLINE_BYTES = 8 << 10
 # Texts are tokenised in pieces of about this many characters, some hundred µs.
 PIECE_CHARACTERS = 8 << 10
 # What a text costs whatever its length, in characters.
 TEXT_CHARACTERS = 200
 
 
-class Details(NamedTuple):
-    """What is kept of a request's body until its answer: `rows` stands in the order of the texts
-    (their logits still None), `tokenize_ms` is the time spent on it."""
-
-    body: ClassifyBody
-    rows: list[Row]
-    tokenize_ms: float
+# What is kept of a text until its answer: (user_id, tokens, whether it was cut).
+Text = tuple[int | str | None, int, bool]
 
 
 class Counters:
@@ -89,12 +85,22 @@ class Classifier:
         """Whether a text is classified, cut or not (`--truncate`)."""
         return self._may_cut or not was_cut
 
-    def work(self, exchange: Exchange, content: bytes) -> Iterator[None]:
-        """Takes a JSON or text body into flight. Raises ClientError."""
+    def start(self, exchange: Exchange, content: bytes) -> Iterator[None] | None:
+        """Takes a JSON or text body into flight, or gives a generator that does so in pieces.
+
+        Both raise ClientError.
+        """
+        if len(content) > INLINE_BYTES:
+            return self._work(exchange, content)
+        for _ in self._work(exchange, content):
+            continue
+        return None
+
+    def _work(self, exchange: Exchange, content: bytes) -> Iterator[None]:
         body = read_text(content) if exchange.plan.kind == TEXT \
             else read_json(content, self._max_texts)
         jobs: list[JobRow] = []
-        rows: list[Row] = []
+        texts: list[Text] = []
         spent_s, piece = 0.0, 0
         begun = time.perf_counter()
         for text, pair, user_id in body.texts:
@@ -106,7 +112,7 @@ class Classifier:
                 raise ClientError(422, "text_too_long", f"a text has more than {self.max_tokens} "
                                   "tokens; shorten it or start with --truncate auto")
             jobs.append(job)
-            rows.append(Row(user_id, job.tokens, was_cut, None))
+            texts.append((user_id, job.tokens, was_cut))
             piece += TEXT_CHARACTERS + len(text)
             if piece > PIECE_CHARACTERS:
                 piece = 0
@@ -116,9 +122,9 @@ class Classifier:
         spent_s += time.perf_counter() - begun
         self.counters.tokenize_seconds.observe(spent_s)
         if self._logs_text:
-            log.event("request", trace_id=trace_id(exchange),
+            log.event("request", trace_id=self.replies.trace_id(exchange),
                       texts=[text for text, _, _ in body.texts])
-        exchange.details = Details(body, rows, spent_s * 1000)
+        exchange.details = body, texts, spent_s * 1000
         exchange.group = self.open(exchange, exchange, jobs, exchange.plan.priority)
 
     def open(self, target: object, exchange: Exchange, jobs: Sequence[JobRow], priority: int,
@@ -139,31 +145,31 @@ class Classifier:
 
     def finish(self, exchange: Exchange, outcome: Outcome) -> None:
         """Answers an exchange whose group ended "ok"."""
-        body, rows, tokenize_ms = exchange.details
+        body, texts, tokenize_ms = exchange.details
         results = outcome.results
-        renderer, trace = self.renderer, trace_id(exchange)
-        judged = [self.judge(row, result) for row, result in zip(rows, results)]
+        renderer, trace = self.renderer, self.replies.trace_id(exchange)
+        judged = [self.judge(text, result) for text, result in zip(texts, results)]
+        at = last_finished(results) if body.many else 0
         if any(winner is None for _, winner in judged):
             self.replies.refuse(exchange, outcome_error(Outcome("failed"))[0], time.monotonic())
             return
         now = time.monotonic()
         latency_ms = max(0.0, now - exchange.received_at) * 1000
         if body.many:
-            at = last_finished(results)
             content = renderer.many(*zip(*judged), body.logits, body.top_k, trace, latency_ms)
         else:
-            at = 0
             content = renderer.one(*judged[0], body.logits, body.top_k, trace, latency_ms)
-        fields = self.timing_fields(results[at], rows[at].tokens, tokenize_ms, latency_ms)
+        fields = self.timing_fields(results[at], texts[at][1], tokenize_ms, latency_ms)
         self.replies.send(exchange, 200, content, JSON, now, fields, latency_ms)
 
-    def judge(self, row: Row, result: Result | None) -> tuple[Row, tuple | None]:
-        """(row with its logits, winner of the renderer); counts the prediction.
+    def judge(self, text: Text, result: Result | None) -> tuple[Row, tuple | None]:
+        """(row, winner of the renderer) of a text; counts the prediction.
 
-        A row without a result, or with logits that are not finite, has failed.
+        A text without a result, or with logits that are not finite, has failed.
         """
+        user_id, tokens, was_cut = text
         if result is not None and len(result.logits) == self._logits.size:
-            row = Row(row.user_id, row.tokens, row.truncated, self._logits.unpack(result.logits))
+            row = Row(user_id, tokens, was_cut, self._logits.unpack(result.logits))
             try:
                 winner = self.renderer.winner(row)
             except ValueError:
@@ -171,7 +177,7 @@ class Classifier:
             else:
                 self.counters.predictions[winner[0]].add()
                 return row, winner
-        return Row(row.user_id, row.tokens, row.truncated, None, RECORD_FAILED), None
+        return Row(user_id, tokens, was_cut, None, RECORD_FAILED), None
 
     def timing_fields(self, result: Result, tokens: int, tokenize_ms: float,
                       latency_ms: float) -> bytes:

@@ -60,8 +60,18 @@ class Clients:
         if mask & _BROKEN:
             connection.is_gone = True
         elif mask & select.EPOLLIN:
-            connection.receive(now)
-            if not connection.is_lingering:
+            whole = connection.receive(now)
+            if whole is not None:
+                head, content = whole
+                exchange = connection.begin(head)
+                exchange.plan = plan = self._routes.plan(head)
+                if plan.refusal is not None and content:
+                    self._replies.refuse(exchange, plan.refusal, now)
+                else:
+                    self._requests.take(connection.body_read(now), content, now)
+                if connection.only_waits:
+                    return
+            elif not connection.is_lingering:
                 self._advance(connection, now)
         self.settle(connection, now)
 

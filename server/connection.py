@@ -111,15 +111,19 @@ class Connection:
         return not (self.is_closing or len(self.exchanges) >= PIPELINED
                     or self.waiting_bytes > WAITING_BYTES)
 
-    def receive(self, now: float) -> None:
-        """Reads once and feeds the parser; notes the client's end or reset."""
+    def receive(self, now: float) -> tuple[Head, bytes] | None:
+        """Reads once and feeds the parser; notes the client's end or reset.
+
+        Gives head and content where what was read is one whole request; it has not gone through
+        the parser then.
+        """
         try:
             data = self.socket.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return None
         except OSError:
             self.is_gone = True
-            return
+            return None
         if not data:
             self.has_ended = True
             self._ended_at = now
@@ -132,7 +136,19 @@ class Connection:
         elif self.reading is not None or not self.is_closing:
             if not self.parser.started:
                 self._request_at = now
+                if self.may_pull and self.reading is None:
+                    whole = self.parser.take_whole(data)
+                    if whole is not None:
+                        return whole
             self.parser.feed(data)
+        return None
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether an answer that is not known yet is all that is to be done."""
+        return (len(self.exchanges) == 1 and self.reading is None and not self._out
+                and not (self.is_gone or self.is_closing or self.is_stalled or self.has_ended)
+                and self.mask == select.EPOLLIN and self.exchanges[0].stream is None)
 
     def begin(self, head: Head | None) -> Exchange:
         """Opens the exchange of a head, or of bytes that are none."""

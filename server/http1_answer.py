@@ -16,26 +16,29 @@ _KEEP = b"Connection: keep-alive\r\n"
 _NOTHING = b""
 
 
-def answer_bytes(status: int, date: bytes, latency_ms: float, fields: bytes, content: bytes,
-                 closes: bool, minor: int, without_content: bool = False) -> bytes:
+def answer_bytes(status: int, date: bytes, latency_ms: float, trace_id: bytes,
+                 content_type: bytes, fields: bytes, content: bytes, closes: bool, minor: int,
+                 without_content: bool = False) -> bytes:
     """A whole answer.
 
     `date` is the Date field's value; `fields` are further header lines, each with its CR LF;
     `closes` says Connection: close; a client of HTTP/1.0 (`minor` 0) is told when it does not;
     `without_content` leaves the content out but not its length (HEAD).
     """
-    connection = _CLOSE if closes else _NOTHING if minor else _KEEP
-    return b"%b%b\r\nContent-Length: %d\r\nX-Latency-ms: %.3f\r\n%b%b\r\n%b" % (
-        _STARTS[status], date, len(content), latency_ms, fields, connection,
-        _NOTHING if without_content else content)
+    return b"%b%b\r\nContent-Type: %b\r\nContent-Length: %d\r\nX-Latency-ms: %.3f\r\n%b" \
+        b"X-Trace-Id: %b\r\n%b\r\n%b" % (
+            _STARTS[status], date, content_type, len(content), latency_ms, fields, trace_id,
+            _CLOSE if closes else _NOTHING if minor else _KEEP,
+            _NOTHING if without_content else content)
 
 
-def stream_head(status: int, date: bytes, latency_ms: float, fields: bytes, closes: bool,
-                chunked: bool) -> bytes:
+def stream_head(status: int, date: bytes, latency_ms: float, trace_id: bytes, content_type: bytes,
+                fields: bytes, closes: bool, chunked: bool) -> bytes:
     """The header of an answer whose length is not known: chunked, or ended by the close."""
-    return b"%b%b\r\n%bX-Latency-ms: %.3f\r\n%b%b\r\n" % (
-        _STARTS[status], date, b"Transfer-Encoding: chunked\r\n" if chunked else b"",
-        latency_ms, fields, _CLOSE if closes else _NOTHING)
+    return b"%b%b\r\nContent-Type: %b\r\n%bX-Latency-ms: %.3f\r\n%bX-Trace-Id: %b\r\n%b\r\n" % (
+        _STARTS[status], date, content_type,
+        b"Transfer-Encoding: chunked\r\n" if chunked else b"", latency_ms, fields, trace_id,
+        _CLOSE if closes else _NOTHING)
 
 
 def chunk(content: bytes) -> bytes:

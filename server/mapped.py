@@ -25,7 +25,7 @@ from server.http1_answer import LAST_CHUNK, chunk
 from server.inflight import NEVER, Outcome
 from server.messages import LOW
 from server.messages import Row as JobRow
-from server.replies import JSON, outcome_error, trace_id
+from server.replies import JSON, outcome_error
 
 RECORDS_TYPE = b"application/x-firebrick-records"
 WINDOW_RECORDS = 256
@@ -173,6 +173,7 @@ class Windows:
         self._wake = wake
         self._windows: deque[Window] = deque()
         self._parts: list = []          # answers of a body: bytes, or str for JSON
+        self._first: tuple | None = None
         self._has_ended_one = False
         self._tokenize_s = 0.0
         self._last: tuple | None = None  # (result, tokens) that came last
@@ -300,14 +301,17 @@ class Windows:
         classifier, answers = self._classifier, []
         wants_json = self.exchange.plan.wants_json and not self._is_streamed
         results = iter(window.outcome.results)
+        renderer = classifier.renderer
         for row in window.rows:
             winner = None
             if row.status == RECORD_OK:
-                row, winner = classifier.judge(row, next(results))
-            if wants_json:
-                answers.append((row, winner))
-            else:
-                answers.append(classifier.renderer.record(row.user_id, row, winner))
+                row, winner = classifier.judge(row[:3], next(results))
+            if not wants_json:
+                answers.append(renderer.record(row.user_id, row, winner))
+                continue
+            if self._first is None:
+                self._first = row, winner
+            answers.append(renderer.result(row, winner))
         if window.jobs:
             at = last_finished(window.outcome.results)
             if window.outcome.results[at] is not None:
@@ -344,12 +348,11 @@ class Windows:
             replies.send(exchange, 200, b"".join(self._parts), RECORDS_TYPE, now, fields)
             return
         latency_ms = max(0.0, now - exchange.received_at) * 1000
-        renderer, trace = self._classifier.renderer, trace_id(exchange)
+        renderer, trace = self._classifier.renderer, self._classifier.replies.trace_id(exchange)
         if len(self._parts) == 1:
-            content = renderer.one(*self._parts[0], False, None, trace, latency_ms)
+            content = renderer.one(*self._first, False, None, trace, latency_ms)
         else:
-            rows, winners = zip(*self._parts)
-            content = renderer.many(rows, winners, False, None, trace, latency_ms)
+            content = renderer.join(self._parts, trace, latency_ms)
         replies.send(exchange, 200, content, JSON, now, fields, latency_ms)
 
     def fail(self, outcome: Outcome) -> None:

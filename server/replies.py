@@ -13,6 +13,7 @@ from server.messages import Reason
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+IDS_AT_ONCE = 256           # one system call for so many trace ids
 
 
 class Replies:
@@ -22,6 +23,7 @@ class Replies:
         self.is_draining = False
         self.date = b""
         self._second = -1
+        self._ids: list[str] = []
 
     def tick(self) -> None:
         """Brings the Date field up to date; once a turn is enough."""
@@ -44,12 +46,9 @@ class Replies:
                 and not connection.parser.started
         if exchange is connection.reading:
             exchange.closes = True
-        if content_type:
-            fields = b"Content-Type: %b\r\n%b" % (content_type, fields)
         connection.answer(exchange, status, answer_bytes(
-            status, self.date, latency_ms,
-            b"%bX-Trace-Id: %b\r\n" % (fields, trace_id(exchange).encode()),
-            content, exchange.closes, head.minor if head is not None else 1,
+            status, self.date, latency_ms, self.trace_id(exchange).encode(), content_type, fields,
+            content, exchange.closes, 1 if head is None else head.minor,
             head is not None and head.method == "HEAD"))
 
     def start_stream(self, exchange: Exchange, content_type: bytes, now: float,
@@ -66,10 +65,22 @@ class Replies:
             exchange.closes = connection.is_closing = True
         connection.start_stream(exchange, 200, stream_head(
             200, self.date, max(0.0, now - exchange.received_at) * 1000,
-            b"Content-Type: %b\r\n%b%bX-Trace-Id: %b\r\n" % (
-                content_type, fields, plan.fields, trace_id(exchange).encode()),
+            self.trace_id(exchange).encode(), content_type, fields + plan.fields,
             exchange.closes, is_chunked))
         return is_chunked
+
+    def trace_id(self, exchange: Exchange) -> str:
+        """The exchange's trace id, made up at its first use where the client sent none."""
+        if not exchange.trace_id:
+            plan = exchange.plan
+            exchange.trace_id = (plan is not None and plan.trace_id) or self._fresh_id()
+        return exchange.trace_id
+
+    def _fresh_id(self) -> str:
+        if not self._ids:
+            digits = os.urandom(16 * IDS_AT_ONCE).hex()
+            self._ids = [digits[at:at + 32] for at in range(0, len(digits), 32)]
+        return self._ids.pop()
 
     def refuse(self, exchange: Exchange, error: ClientError, now: float) -> None:
         """Answers with an error."""
@@ -77,7 +88,7 @@ class Replies:
             exchange.closes = True
         fields = "".join(f"{name}: {value}\r\n" for name, value in error.headers.items())
         self.send(exchange, error.status,
-                  render_error(error.code, error.message, trace_id(exchange)), JSON, now,
+                  render_error(error.code, error.message, self.trace_id(exchange)), JSON, now,
                   fields.encode())
 
     def refuse_outcome(self, exchange: Exchange, outcome: Outcome, now: float) -> str:
@@ -85,14 +96,6 @@ class Replies:
         error, reason = outcome_error(outcome)
         self.refuse(exchange, error, now)
         return reason
-
-
-def trace_id(exchange: Exchange) -> str:
-    """The exchange's trace id, made up at its first use where the client sent none."""
-    if not exchange.trace_id:
-        exchange.trace_id = exchange.plan is not None and exchange.plan.trace_id \
-            or os.urandom(16).hex()
-    return exchange.trace_id
 
 
 def outcome_error(outcome: Outcome) -> tuple[ClientError, str]:

@@ -9,17 +9,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from server import log
-from server.classify import Classifier
+from server.classify import INLINE_BYTES, Classifier
 from server.connection import NEVER, Connection, Exchange
 from server.errors import ClientError
 from server.inflight import InFlight, Outcome
 from server.mapped import PARKED, BodySource, FileSource, Window, Windows
 from server.metrics import Page
-from server.replies import Replies, trace_id
+from server.replies import TEXT, Replies
 from server.routes import FILE, RECORDS, Plan
 from server.status import Status
 
-INLINE_BYTES = 8 << 10      # a longer body is worked on in pieces
 PIECES_S = 0.004            # a turn's share for such pieces
 
 
@@ -54,16 +53,17 @@ class Requests:
         elif plan.action == "infer":
             self._infer(exchange, plan, content, now)
         elif plan.action == "options":
-            self._replies.send(exchange, 200, b"", b"", now)
+            self._replies.send(exchange, 200, b"", TEXT, now)
         else:
             status, body, content_type = self._status.answer(plan.action, now)
             self._replies.send(exchange, status, body, content_type, time.monotonic())
 
     def _infer(self, exchange: Exchange, plan: Plan, content: bytes, now: float) -> None:
-        if not self._inflight.is_ready:
+        inflight, classifier = self._inflight, self.classifier
+        if not inflight.is_ready:
             self.hear_master()
-        refusal = self._inflight.early_refusal(plan.priority, now)
-        classifier = self.classifier
+            classifier = self.classifier
+        refusal = inflight.early_refusal(plan.priority, now)
         if refusal is None and classifier is None:
             refusal = Outcome("not_ready", retry_ms=1000)
         if refusal is None and self.is_over:
@@ -71,25 +71,30 @@ class Requests:
         if refusal is not None:
             self._refuse(exchange, refusal, now)
             return
-        stream = None
         try:
             if plan.kind == RECORDS:
-                stream = Windows(classifier, exchange, BodySource(content), False, self._wake)
+                self._start(Windows(classifier, exchange, BodySource(content), False, self._wake),
+                            len(content) <= INLINE_BYTES)
             elif plan.kind == FILE:
-                stream = Windows(classifier, exchange,
-                                 FileSource(self._records, content), True, self._wake)
+                self._start(Windows(classifier, exchange, FileSource(self._records, content), True,
+                                    self._wake), False)
+            else:
+                task = classifier.start(exchange, content)
+                if task is not None:
+                    self.work.append((exchange, task, None))
         except ClientError as error:
             self._replies.refuse(exchange, error, now)
+        except Exception as error:
+            self._fault(exchange, error)
+
+    def _start(self, stream: Windows, at_once: bool) -> None:
+        stream.exchange.stream = stream
+        self._streams.add(stream)
+        if not at_once:
+            self.work.append((stream.exchange, stream.task, stream))
             return
-        if stream is not None:
-            exchange.stream = stream
-            self._streams.add(stream)
-        task = stream.task if stream is not None else classifier.work(exchange, content)
-        if len(content) <= INLINE_BYTES and plan.kind != FILE:
-            while self._step(exchange, task, stream):
-                continue
-        else:
-            self.work.append((exchange, task, stream))
+        while self._step(stream.exchange, stream.task, stream):
+            continue
 
     def _step(self, exchange: Exchange, task: Iterator, stream: Windows | None) -> bool:
         """One piece of work on a body; whether another can follow at once."""
@@ -110,7 +115,8 @@ class Requests:
         where = error.__traceback__
         while where.tb_next is not None:
             where = where.tb_next
-        log.event("front_fault", error=type(error).__name__, trace_id=trace_id(exchange),
+        log.event("front_fault", error=type(error).__name__,
+                  trace_id=self._replies.trace_id(exchange),
                   where=f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}")
         if exchange.status:
             exchange.connection.is_gone = True
