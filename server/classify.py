@@ -14,7 +14,7 @@ from loader.tokenizers.table import Tokenizer
 from model.grid import bucket
 from server import log
 from server.answer import RECORD_FAILED, Renderer, Row
-from server.body import read_json, read_text
+from server.body import ClassifyBody, TextItem, read_json, read_text
 from server.connection import Exchange
 from server.errors import ClientError
 from server.inflight import InFlight, Outcome
@@ -92,34 +92,53 @@ class Classifier:
         """
         if len(content) > INLINE_BYTES:
             return self._work(exchange, content)
-        for _ in self._work(exchange, content):
-            continue
+        body = read_text(content) if exchange.plan.kind == TEXT \
+            else read_json(content, self._max_texts)
+        if len(body.texts) == 1:
+            begun = time.perf_counter()
+            job, text = self._encode(body.texts[0])
+            self._open(exchange, body, [job], [text], time.perf_counter() - begun)
+        else:
+            for _ in self._encode_all(exchange, body):
+                continue
         return None
 
     def _work(self, exchange: Exchange, content: bytes) -> Iterator[None]:
         body = read_text(content) if exchange.plan.kind == TEXT \
             else read_json(content, self._max_texts)
+        yield
+        yield from self._encode_all(exchange, body)
+
+    def _encode_all(self, exchange: Exchange, body: ClassifyBody) -> Iterator[None]:
         jobs: list[JobRow] = []
         texts: list[Text] = []
         spent_s, piece = 0.0, 0
         begun = time.perf_counter()
-        for text, pair, user_id in body.texts:
-            if pair is not None and not self.takes_pairs:
-                raise ClientError(400, "invalid_field", "this model takes one text, no pair; "
-                                  "leave text_pair out")
-            job, was_cut = self.encode(text, pair)
-            if was_cut and not self._may_cut:
-                raise ClientError(422, "text_too_long", f"a text has more than {self.max_tokens} "
-                                  "tokens; shorten it or start with --truncate auto")
+        for item in body.texts:
+            job, text = self._encode(item)
             jobs.append(job)
-            texts.append((user_id, job.tokens, was_cut))
-            piece += TEXT_CHARACTERS + len(text)
+            texts.append(text)
+            piece += TEXT_CHARACTERS + len(item.text)
             if piece > PIECE_CHARACTERS:
                 piece = 0
                 spent_s += time.perf_counter() - begun
                 yield
                 begun = time.perf_counter()
-        spent_s += time.perf_counter() - begun
+        self._open(exchange, body, jobs, texts, spent_s + time.perf_counter() - begun)
+
+    def _encode(self, item: TextItem) -> tuple[JobRow, Text]:
+        text, pair, user_id = item
+        if pair is not None and not self.takes_pairs:
+            raise ClientError(400, "invalid_field", "this model takes one text, no pair; leave "
+                              "text_pair out")
+        job, was_cut = self.encode(text, pair)
+        if was_cut and not self._may_cut:
+            raise ClientError(422, "text_too_long", f"a text has more than {self.max_tokens} "
+                              "tokens; shorten it or start with --truncate auto")
+        return job, (user_id, job.tokens, was_cut)
+
+    def _open(self, exchange: Exchange, body: ClassifyBody, jobs: list[JobRow],
+              texts: list[Text], spent_s: float) -> None:
         self.counters.tokenize_seconds.observe(spent_s)
         if self._logs_text:
             log.event("request", trace_id=self.replies.trace_id(exchange),
@@ -146,19 +165,25 @@ class Classifier:
     def finish(self, exchange: Exchange, outcome: Outcome) -> None:
         """Answers an exchange whose group ended "ok"."""
         body, texts, tokenize_ms = exchange.details
-        results = outcome.results
-        renderer, trace = self.renderer, self.replies.trace_id(exchange)
-        judged = [self.judge(text, result) for text, result in zip(texts, results)]
-        at = last_finished(results) if body.many else 0
-        if any(winner is None for _, winner in judged):
-            self.replies.refuse(exchange, outcome_error(Outcome("failed"))[0], time.monotonic())
-            return
+        results, renderer = outcome.results, self.renderer
+        trace = self.replies.trace_id(exchange)
+        if not body.many:
+            at = 0
+            row, winner = self.judge(texts[0], results[0])
+            has_failed = winner is None
+        else:
+            at = last_finished(results)
+            judged = [self.judge(text, result) for text, result in zip(texts, results)]
+            has_failed = any(winner is None for _, winner in judged)
         now = time.monotonic()
-        latency_ms = max(0.0, now - exchange.received_at) * 1000
+        if has_failed:
+            self.replies.refuse(exchange, outcome_error(Outcome("failed"))[0], now)
+            return
+        latency_ms = (now - exchange.received_at) * 1000
         if body.many:
             content = renderer.many(*zip(*judged), body.logits, body.top_k, trace, latency_ms)
         else:
-            content = renderer.one(*judged[0], body.logits, body.top_k, trace, latency_ms)
+            content = renderer.one(row, winner, body.logits, body.top_k, trace, latency_ms)
         fields = self.timing_fields(results[at], texts[at][1], tokenize_ms, latency_ms)
         self.replies.send(exchange, 200, content, JSON, now, fields, latency_ms)
 
@@ -167,9 +192,8 @@ class Classifier:
 
         A text without a result, or with logits that are not finite, has failed.
         """
-        user_id, tokens, was_cut = text
         if result is not None and len(result.logits) == self._logits.size:
-            row = Row(user_id, tokens, was_cut, self._logits.unpack(result.logits))
+            row = Row(*text, self._logits.unpack(result.logits))
             try:
                 winner = self.renderer.winner(row)
             except ValueError:
@@ -177,7 +201,7 @@ class Classifier:
             else:
                 self.counters.predictions[winner[0]].add()
                 return row, winner
-        return Row(user_id, tokens, was_cut, None, RECORD_FAILED), None
+        return Row(*text, None, RECORD_FAILED), None
 
     def timing_fields(self, result: Result, tokens: int, tokenize_ms: float,
                       latency_ms: float) -> bytes:

@@ -106,6 +106,8 @@ class Clients:
     def settle(self, connection: Connection, now: float) -> None:
         """Writes, and watches the connection for what it needs next; forgets it if it is gone."""
         connection.flush(now)
+        if connection.rests and connection.timer <= now + self._read_timeout_s:
+            return      # all is written, and somebody looks at it before it can be due
         if connection.is_gone:
             self._drop(connection)
             return

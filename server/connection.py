@@ -144,6 +144,13 @@ class Connection:
         return None
 
     @property
+    def rests(self) -> bool:
+        """Whether nothing is owed to the client, which may send a further request."""
+        return not (self.exchanges or self._out or self.is_gone or self.is_closing
+                    or self.has_ended or self.is_stalled or self.parser.started
+                    or self.mask != select.EPOLLIN)
+
+    @property
     def only_waits(self) -> bool:
         """Whether an answer that is not known yet is all that is to be done."""
         return (len(self.exchanges) == 1 and self.reading is None and not self._out

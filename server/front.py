@@ -30,7 +30,7 @@ from server.routes import Routes
 from server.status import Status
 
 LONGEST_WAIT_S = 0.1        # the page's sign of life, and a look at the neighbours
-EVENTS_A_TURN = 64
+EVENTS_A_TURN = 32
 MESSAGES_S = 0.008          # a turn's share for the dispatcher's messages
 RELINK_S = 0.02
 LATE_S = 1.0                # a turn that begins so late was stopped: clients get their time again
