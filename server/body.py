@@ -13,6 +13,7 @@ from server.errors import ClientError
 
 USER_ID_LIMIT = 1 << 64
 USER_ID_CHARACTERS = 128
+PLAIN_CHARACTERS = 2000
 _SPACE = re.compile(r"[ \t\n\r]*")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)(?![0-9.eE])")
 # The body that most clients send; anything else, and every fault, goes through the reader.
@@ -49,7 +50,8 @@ def read_json(body: bytes, max_texts: int) -> ClassifyBody:
     413 too_large for more than `max_texts` texts.
     """
     source = _decode(body)
-    plain = _PLAIN.fullmatch(source)
+    # On long texts the scanner is several times as fast as the expression.
+    plain = _PLAIN.fullmatch(source) if len(source) < PLAIN_CHARACTERS else None
     if plain:
         return ClassifyBody([TextItem(plain.group(1), None, None)], False, False, None)
     return _Reader(source, max_texts).read()
