@@ -41,7 +41,8 @@ bench: $(STAMP) ## the short form of every benchmark, one JSON line a figure
 	@exec $(RUN) -m bench.tokenize
 
 train-default: $(STAMP) ## make models/sms-spam anew from data/sms-spam
-	@exec $(RUN) -m tools.train_default $(ARGS)
+	@exec $(RUN) -m tools.train data/sms-spam/train.tsv --eval data/sms-spam/eval.tsv \
+		--card data/sms-spam/MODEL.md -o models/sms-spam --force $(ARGS)
 
 venv: $(STAMP) ## make .venv with the tested versions, if it is not there
 	@echo "$(VENV) stands: $$($(RUN) -V)"

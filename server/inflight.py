@@ -243,7 +243,7 @@ class InFlight:
                 self._finish(held, Outcome("deadline"))
         while self._groups:
             oldest = next(iter(self._groups.values()))
-            if now - oldest.opened_at < self.limits.max_age_s:
+            if oldest.opened_at + self.limits.max_age_s > now:
                 break
             self._finish(oldest, Outcome("aged", retry_ms=1000))
 

@@ -121,7 +121,7 @@ class Scheduler:
         self._next_batch = 1
         self._order = 0
         self._sent_state: State | None = None
-        self._state_at = -math.inf
+        self._state_due = -math.inf
         self._actions: list[object] = []
 
     # ---- fronts -------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Scheduler:
         """A front's new link: what came on an older one of the same life is void."""
         self.front_gone(source)
         self._by_source[source] = {}
-        self._state_at = -math.inf      # it knows nothing yet
+        self._sent_state, self._state_due = None, -math.inf     # it knows nothing yet
 
     def front_gone(self, source: Source) -> None:
         for entry in list(self._by_source.pop(source, {}).values()):
@@ -290,8 +290,10 @@ class Scheduler:
         engine = self._engines.get((index, incarnation))
         if engine is None or not engine.runs or engine.runs[0].number != failed.batch:
             return False
-        entries = [entry for entry in engine.runs.popleft().entries if entry.where == RUNNING]
-        is_blame = len(entries) == 1        # in company nobody knows whose fault it was
+        ran = engine.runs.popleft().entries
+        entries = [entry for entry in ran if entry.where == RUNNING]
+        # In company nobody knows whose fault it was, even if the company was cancelled since.
+        is_blame = len(ran) == 1
         for entry in entries:
             entry.is_alone = True
             if is_blame:
@@ -326,9 +328,8 @@ class Scheduler:
         """What to send now, in order."""
         self._fill_engines(now)
         state = self._state()
-        if now - self._state_at >= STATE_INTERVAL_S and (state != self._sent_state
-                                                         or self._state_at == -math.inf):
-            self._sent_state, self._state_at = state, now
+        if now >= self._state_due and state != self._sent_state:
+            self._sent_state, self._state_due = state, now + STATE_INTERVAL_S
             self._actions.append(SendState(state))
         actions, self._actions = self._actions, []
         return actions
@@ -337,7 +338,7 @@ class Scheduler:
         """When `take_actions` has something to send though no event came; None for never."""
         if self._state() == self._sent_state:
             return None
-        return max(now, self._state_at + STATE_INTERVAL_S)
+        return max(now, self._state_due)
 
     def _state(self) -> State:
         return State(self.is_ready, len(self._engines), self.incarnation,

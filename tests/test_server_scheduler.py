@@ -336,6 +336,19 @@ def test_scheduler_failed_batch_is_split_and_the_guilty_row_blamed():
     assert [(n.job, n.deaths) for n in notes] == [(bad, 1), (bad, 2), (bad, 3)]
 
 
+def test_scheduler_failed_batch_whose_company_was_cancelled_blames_nobody():
+    desk = Desk()
+    desk.ask(tokens=300)
+    desk.act()
+    kept, gone = desk.ask(texts=2)
+    desk.finish(ms=30)
+    desk.scheduler.cancel(FRONT, [gone])
+    batch = desk.running[0, 1].pop(0)
+    assert desk.scheduler.failed(0, 1, Failed(batch.batch, False, "x"))
+    acted = desk.act()
+    assert SendNotes not in acted and desk.jobs_at(0) == [[kept]]
+
+
 def test_scheduler_state_is_sent_at_most_every_fifty_milliseconds():
     desk = Desk(max_wait_ms=1e9)
     assert SendState in desk.act()

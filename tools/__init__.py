@@ -1,0 +1,1 @@
+"""Tools for people: training, and later building, inspecting and packing."""

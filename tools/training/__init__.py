@@ -1,0 +1,1 @@
+"""The parts of tools.train: texts, vocabulary, network, loop, report, checkpoint."""
