@@ -20,6 +20,8 @@ from server.routes import Routes
 REQUESTS_A_TURN = 32        # of one connection
 CONNECTIONS_A_TURN = 64     # of those with more to pull
 TIMERS_A_TURN = 500
+IDLE_ENOUGH_S = 0.5         # to be closed for a new client, where there is no room for both
+CLOSED_FOR_ROOM = 16
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
 
@@ -169,6 +171,14 @@ class Clients:
                         now)
             elif connection.is_idle and self.drain_idle_at <= now:
                 connection.is_gone = True
+            self.settle(connection, now)
+
+    def close_idlest(self, now: float) -> None:
+        """Makes room for new clients: closes those that have been idle for longest, if any."""
+        idle = [connection for connection in self.connections.values()
+                if connection.is_idle and connection.since <= now - IDLE_ENOUGH_S]
+        for connection in heapq.nsmallest(CLOSED_FOR_ROOM, idle, key=lambda one: one.since):
+            connection.is_gone = True
             self.settle(connection, now)
 
     def close_idle_at(self, when: float, now: float) -> None:

@@ -71,7 +71,7 @@ class Connection:
 
     __slots__ = ("number", "socket", "parser", "exchanges", "reading", "waiting_bytes", "has_ended",
                  "is_stalled", "is_closing", "is_lingering", "is_gone", "mask", "timer", "_out", "_on_answer",
-                 "_since", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
+                 "since", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
                  "_owes_continue")
 
     def __init__(self, number: int, sock: socket.socket, parser: Parser, now: float,
@@ -91,7 +91,7 @@ class Connection:
         self.timer = NEVER           # the front's next look at its deadline
         self._out: list[bytes | memoryview] = []
         self._on_answer = on_answer
-        self._since = now            # of idleness, of the last written byte, of lingering
+        self.since = now            # of idleness, of the last written byte, of lingering
         self._request_at = now       # when the first byte of the unfinished request came
         self._linger_bytes = 0
         self._ended_at = NEVER
@@ -233,11 +233,11 @@ class Connection:
             self.waiting_bytes -= sent
             if sent == len(data):
                 out.clear()
-                self._since = now
+                self.since = now
             else:
                 out[:] = [memoryview(data)[sent:]]
                 if sent:
-                    self._since = now
+                    self.since = now
                 return
         if self.exchanges or self.is_lingering:
             return
@@ -251,7 +251,7 @@ class Connection:
             self.is_gone = True
             return
         self.is_lingering = True
-        self._since = now
+        self.since = now
         try:
             self.socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -268,15 +268,15 @@ class Connection:
     def deadline(self, read_timeout_s: float) -> float:
         """When `expire` is due, monotonic seconds."""
         if self.is_lingering:
-            return self._since + LINGER_S
+            return self.since + LINGER_S
         if self._out:
-            return self._since + IDLE_S
+            return self.since + IDLE_S
         if self.reading is not None or (self.parser.started and self.may_pull):
             return self._request_at + read_timeout_s
         if self.exchanges:
             may_probe = self.has_ended and not self._is_probed
             return self._ended_at + PROBE_AFTER_S if may_probe else NEVER
-        return self._since + IDLE_S
+        return self.since + IDLE_S
 
     def expire(self, now: float) -> bool:
         """Acts on a deadline that passed; True where the request being read is to be answered 408.

@@ -17,7 +17,8 @@ LOOK_S = 0.1                # how often the neighbours' pages are read
 ACCEPTS_A_TURN = 64
 CONNECTIONS_IN_ALL = 16_384
 SPARE_DESCRIPTORS = 12      # for links, files of records and what the interpreter opens
-# After the system as a whole had no descriptor or memory left; nobody tells when it has.
+# How long nobody is let in at a limit, unless a connection closes: nobody tells when the system as
+# a whole has descriptors or memory again.
 BREATH_S = 0.1
 # Others let go of our listener within this; then what waits in it is accepted, and it closes.
 FAREWELL_S = 0.1
@@ -41,13 +42,13 @@ class Doors:
         self._blocked_until = 0.0
         self._closes_at = NEVER
 
-    def watch(self, connections: int, now: float) -> None:
-        """Polls the listeners that it should with so many open connections."""
-        if now < self._look_at and (connections < self.capacity) == bool(self._watched):
+    def watch(self, now: float) -> None:
+        """Polls the listeners that it should at this time."""
+        if now < self._look_at:
             return
         self._look_at = now + LOOK_S
         wanted: set[int] = set()
-        if connections < self.capacity and now >= self._blocked_until:
+        if now >= self._blocked_until:
             wanted = {number for number in self._listeners if number == self._own
                       or now - self._pages[number].get(TURN_AT) > STALE_S}
         self._poll_only(wanted)
@@ -60,11 +61,16 @@ class Doors:
         self._watched = wanted
 
     def accept(self, number: int, connections: int, now: float) -> list[socket.socket]:
-        """Clients that wait at the listener with that descriptor; none at the limit."""
+        """Clients that wait at the listener with that descriptor.
+
+        None at the limit; then the listeners are not polled until `released` or a breath later.
+        """
         accepted: list[socket.socket] = []
         listener = self._listeners.get(number)
         if listener is None:
             return accepted
+        if connections >= self.capacity:
+            self._block(now)
         for _ in range(min(ACCEPTS_A_TURN, self.capacity - connections)):
             try:
                 client, _ = listener.accept()
@@ -72,14 +78,17 @@ class Doors:
                 break
             except OSError as error:
                 if error.errno in _AT_LIMIT:
-                    self._blocked_until = now + BREATH_S
-                    self._poll_only(set())
+                    self._block(now)
                     break
                 continue        # of a client that is gone already (accept(2))
             client.setblocking(False)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.append(client)
         return accepted
+
+    def _block(self, now: float) -> None:
+        self._blocked_until = self._look_at = now + BREATH_S
+        self._poll_only(set())
 
     def released(self) -> None:
         """A connection was closed, so there is room for one."""

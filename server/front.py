@@ -146,11 +146,13 @@ class Front:
 
     def _let_in(self, listener: int) -> None:
         now = time.monotonic()
+        if len(self.clients.connections) >= self.doors.capacity:
+            self.clients.close_idlest(now)
         self.clients.let_in(
             self.doors.accept(listener, len(self.clients.connections), now), now)
 
     def _look_at_timers(self, now: float) -> None:
-        self.doors.watch(len(self.clients.connections), now)
+        self.doors.watch(now)
         last = self.doors.last_clients(len(self.clients.connections), now)
         if last:
             self.clients.let_in(last, now)
