@@ -1,0 +1,264 @@
+"""One seed: a house, clients, faults, and the oracles that watch every answer."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from server.inflight import Limits, Outcome
+from server.messages import Row
+from server.scheduler import Policy
+from server.supervise import LATE_S, Plan
+from tests.simulate.master import Master
+from tests.simulate.roles import Engine, Front, House
+from tests.simulate.world import Process, World
+
+REQUESTS = 620
+FAULTS_FROM_S, FAULTS_UNTIL_S = 1.5, 14.0
+# By then the last stop is over and the queue is worked off, unless texts hang every engine.
+QUIET_FROM_S = 55.0
+# An answer may come this much after its bound, when nothing was stopped: a turn and a heartbeat.
+SLACK_S = 1.0
+
+
+@dataclass(slots=True)
+class Request:
+    number: int
+    front: Front
+    rows: list[Row]
+    opened_at: float
+    deadline: float | None
+    is_partial: bool
+    traps: set[str]
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What a seed showed; `digest` is the same wherever it is played."""
+
+    seed: int
+    finished: int
+    reached: Counter
+    violations: list[str]
+    digest: str
+
+
+def play(seed: int, breaking: Callable[[House, Master], None] | None = None,
+         trace: Callable[[str], None] | None = None) -> Outcomes:
+    """Plays a seed. `breaking` spoils a part on purpose, `trace` gets a line an event."""
+    return _Play(seed, breaking, trace).run()
+
+
+class _Play:
+    def __init__(self, seed: int, breaking, trace) -> None:
+        self.world = world = World(seed)
+        self.seed, self.trace = seed, trace
+        limits = Limits(max_wait_ms=world.pick([300.0, 2000.0, 60_000.0]),
+                        max_age_s=world.pick([6.0, 20.0, 60.0]),
+                        outage_s=world.pick([1.0, 10.0]), max_jobs=world.pick([60, 10_000]))
+        self.plan = Plan(1 + int(world.rng.random() * 3), 1 + int(world.rng.random() * 3))
+        policy = Policy(self.plan.engines, limits.max_wait_ms, world.pick([0.0, 0.8, 1.0]),
+                        limits.max_jobs)
+        self.house = House(world, limits, policy)
+        self.requests: dict[tuple[int, int, int], Request] = {}
+        self.digest = hashlib.blake2b(digest_size=16)
+        self.finished = self.seen = self.counted_by_dead = 0
+        self.house.finished = self._on_finish
+        self.house.on_death = self._on_death
+        self.master = Master(self.house, self.plan)
+        if breaking is not None:
+            breaking(self.house, self.master)
+        # Each run has some kinds of fault and not others, so that each is met alone too.
+        kinds = ["kill engine", "kill dispatcher", "kill front", "kill forkserver", "crash engine",
+                 "crash dispatcher", "crash unseen", "stop one", "stop all", "cut link"]
+        self.kinds = [kind for kind in kinds if world.rng.random() < 0.5]
+        self.trap_share = world.pick([0.0, 0.0, 0.01, 0.03])
+
+    def run(self) -> Outcomes:
+        world = self.world
+        for number in range(REQUESTS):
+            world.at(1.0 + world.between(0.0, FAULTS_UNTIL_S), self._ask, number)
+        if self.kinds:
+            pace_s = world.pick([0.03, 0.2, 1.0])
+            at = FAULTS_FROM_S
+            while at < FAULTS_UNTIL_S:
+                world.at(at, self._fault, world.pick(self.kinds))
+                at += world.between(0.2, 2.0) * pace_s
+        world.run(FAULTS_UNTIL_S + 1.5)
+        world.run(world.now + self.house.limits.max_age_s + 20.0,
+                  lambda: not self._open())
+        self._judge_end()
+        return Outcomes(self.seed, self.finished, self.house.reached, self.house.violations,
+                        self.digest.hexdigest())
+
+    def _note(self, *words: object) -> None:
+        line = f"{round(self.world.now * 1e6)} " + " ".join(map(str, words))
+        self.digest.update(line.encode())
+        if self.trace is not None:
+            self.trace(line)
+
+    # ---- clients ------------------------------------------------------------------------
+
+    def _fronts(self) -> list[Front]:
+        return [child for child in self.master.children.values()
+                if isinstance(child, Front) and child.is_alive]
+
+    def _ask(self, number: int) -> None:
+        world, fronts = self.world, self._fronts()
+        if not fronts:
+            return
+        front = world.pick(fronts)
+        count = world.pick([1, 1, 1, 1, 2, 5])
+        rows, traps = [], set()
+        for place in range(count):
+            tokens = world.pick([4, 12, 12, 30, 120, 400])
+            ids = (number * 8 + place).to_bytes(4, "little") + b"\0" * min(tokens, 12)
+            if world.rng.random() < self.trap_share:
+                self.house.poison[ids] = trap = world.pick(["die", "die", "raise", "hang"])
+                traps.add(trap)
+            rows.append(Row(tokens, tokens, ids))
+        deadline = world.now + world.pick([0.01, 0.1, 0.5, 3.0]) if world.rng.random() < 0.15 \
+            else None
+        request = Request(number, front, rows, world.now, deadline, world.rng.random() < 0.2, traps)
+        self.requests[front.index, front.incarnation, number] = request
+        connection = world.pick(list(range(12)))
+        front.deliver("client", ("ask", (number, connection, int(world.rng.random() < 0.8),
+                                         deadline, rows, request.is_partial)))
+        if world.rng.random() < 0.06:
+            world.at(world.now + world.between(0.0, 0.3), self._leave, request)
+
+    def _leave(self, request: Request) -> None:
+        if not request.end and request.front.is_alive:
+            request.end = "left"
+            request.front.deliver("client", ("gone", (request.number,)))
+
+    # ---- oracles ------------------------------------------------------------------------
+
+    def _on_finish(self, front: Front, group: int, outcome: Outcome, now: float) -> None:
+        request = self.requests[front.index, front.incarnation, group]
+        house = self.house
+        if request.end == "left":
+            house.reached["answer to a client that left"] += 1
+            request.end = "left and answered"
+            self.seen += 1
+            return
+        if request.end:
+            house.violate(f"request {group} ends twice: {request.end}, then {outcome.kind}")
+        request.end = outcome.kind
+        self.finished += 1
+        self.seen += 1
+        self._note("end", front.index, group, outcome.kind)
+        house.reached["end: " + outcome.kind] += 1
+        if outcome.kind == "ok":
+            self._judge_results(request, outcome)
+        elif outcome.kind == "failed" and not any(map(self._may_fail, request.rows)):
+            house.violate(f"request {group} fails though nothing is wrong with it")
+        elif outcome.kind == "aged" and now > QUIET_FROM_S \
+                and "hang" not in house.poison.values():
+            house.violate(f"request {group} starves though nothing is wrong any more")
+        elif outcome.kind == "deadline" and now < request.deadline:
+            house.violate(f"request {group} is called late before its deadline")
+        self._judge_bound(request, outcome, now)
+
+    def _judge_results(self, request: Request, outcome: Outcome) -> None:
+        for row, result in zip(request.rows, outcome.results):
+            if result is None:
+                self.house.reached["row failed in a partial group"] += 1
+                if not self._may_fail(row):
+                    self.house.violate(f"a sound row of request {request.number} failed")
+            elif result.logits != row.ids[:4]:
+                self.house.violate(f"request {request.number} gets another row's logits")
+
+    def _may_fail(self, row: Row) -> bool:
+        """Three real faults while it ran, or dispatchers that died of faults while they held it."""
+        return self.house.faults[row.ids] >= 3 \
+            or self.house.reached["dispatcher died of a fault"] >= 3
+
+    def _judge_bound(self, request: Request, outcome: Outcome, now: float) -> None:
+        bound = request.opened_at + self.house.limits.max_age_s
+        if request.deadline is not None:
+            bound = min(bound, request.deadline)
+        if now > bound + SLACK_S and not self.house.reached["stop"]:
+            self.house.violate(f"request {request.number} is answered {now - bound:.2f} s after "
+                               f"its bound, {outcome.kind}")
+
+    def _open(self) -> list[Request]:
+        return [request for request in self.requests.values()
+                if not request.end and request.front.is_alive]
+
+    def _judge_end(self) -> None:
+        house = self.house
+        for request in self._open():
+            house.violate(f"request {request.number} was never answered")
+        counted = self.counted_by_dead + sum(front.counted for front in self._fronts())
+        if counted != self.seen:
+            house.violate(f"{counted} answers are counted, {self.seen} were given")
+        if self.master.exit is not None:
+            house.violate(f"the server ended: {self.master.exit.sentence}")
+        self._note("over", self.finished, sorted(self.master.restarts.items()))
+
+    # ---- faults -------------------------------------------------------------------------
+
+    def _fault(self, kind: str) -> None:
+        world, master = self.world, self.master
+        if not master.is_ready:
+            return
+        living = [child for child in master.children.values() if child.is_alive]
+        self._note("fault", kind)
+        if kind == "stop all":
+            self._stop_all(living)
+        elif kind == "stop one":
+            target = world.pick([*living, master])
+            self.house.reached["stop"] += 1
+            target.stop(world.pick([0.05, 0.5, 2.0, 8.0]))
+            target.shared_stop_s = 0.0
+        elif kind == "cut link":
+            fronts = [front for front in self._fronts() if front.link is not None]
+            if fronts:
+                self.house.reached["link cut"] += 1
+                world.pick(fronts).link.peer.close()
+        elif kind == "crash unseen":
+            engines = [child for child in living if child.role == "engine"]
+            if engines and self.house.dispatcher is not None:
+                # What it sent and its end then wait to be read together.
+                self.house.reached["stop"] += 1
+                self.house.dispatcher.stop(0.3)
+                self.house.dispatcher.shared_stop_s = 0.0
+                world.at(world.now + 0.05, self._crash_if_alive, world.pick(engines))
+        else:
+            verb, _, role = kind.partition(" ")
+            targets = [child for child in living if child.role == role]
+            if targets:
+                self._end(world.pick(targets), "sigkill" if verb == "kill" else "sigsegv")
+
+    def _crash_if_alive(self, process: Process) -> None:
+        if process.is_alive:
+            self.house.reached["engine crashed unseen"] += 1
+            self._end(process, "sigsegv")
+
+    def _stop_all(self, living: list[Process]) -> None:
+        seconds = self.world.pick([0.5, 3.0, 12.0])
+        self.house.reached["stop"] += 1
+        self.house.reached["stop of all"] += 1
+        for process in [*living, self.master]:
+            process.stop(seconds + self.world.between(0.0, 0.05))
+            # Leases move by what the master itself stood still, if that is more than a second.
+            process.shared_stop_s = seconds if seconds > LATE_S else 0.0
+
+    def _on_death(self, process: Process) -> None:
+        """Its counters stay in its page; a front's open requests end with their connections."""
+        if isinstance(process, Front):
+            self.counted_by_dead += process.counted
+            for request in self.requests.values():
+                if request.front is process and not request.end:
+                    self.house.reached["open request of a dead front"] += 1
+        elif isinstance(process, Engine):
+            self.house.reached["engine died with a batch"] += process.running is not None
+
+    def _end(self, process: Process, cause: str) -> None:
+        house = self.house
+        house.reached[f"{process.role} died of {cause}"] += 1
+        if process.role == "dispatcher" and cause != "sigkill":
+            house.reached["dispatcher died of a fault"] += 1
+        self.master.end(process, cause)
