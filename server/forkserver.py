@@ -1,4 +1,4 @@
-"""The forkserver's process: one loaded, warmed, tested copy of the program; engines are forked from it.
+"""The forkserver's process: one loaded, warmed, tested program, from which engines are forked.
 
 It has one thread (a lock held by another one would stay locked in the fork) and its garbage
 collector is frozen, so that engines share its pages. An engine is forked by a middle process that

@@ -1,4 +1,4 @@
-"""The bytes of HTTP/1.1 answers (pure): status line, the fields that every answer carries, content."""
+"""The bytes of HTTP/1.1 answers (pure): status line, fields that every answer has, content."""
 
 from http import HTTPStatus
 

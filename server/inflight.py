@@ -1,4 +1,4 @@
-"""What a front holds: every request it accepted, with all facts about it, until it is answered (pure).
+"""What a front holds: every request it accepted, with all facts, until it is answered (pure).
 
 A front owns its requests; the dispatcher only orders them. So everything that must survive the
 dispatcher's death is kept here: rows, deadlines, blame. A job's number is never used twice in one
@@ -6,8 +6,8 @@ life of a front, and answers to unknown numbers are dropped: that is the whole d
 repeated and stale results.
 
 Life of a group (one request): open → sent → answered once by one Finish action. It ends by its
-results, a refusal, blame (three faults), its deadline, its age, or because its client left. When the
-link to the dispatcher is lost, open jobs are sent again in arrival order; a job sent five times
+results, a refusal, blame (three faults), its deadline, its age, or because its client left. When
+the link to the dispatcher is lost, open jobs are sent again in arrival order; a job sent five times
 travels alone, so that three more dispatcher deaths by fault blame it and nobody else.
 """
 

@@ -1,8 +1,8 @@
 """The listening sockets: one a front, all on one port, held by the master for the server's life.
 
-SO_REUSEADDR on all, because else connections in TIME_WAIT make a restart look like a taken port. The
-first is bound without SO_REUSEPORT, so that a port taken by anyone is seen; only then it is set, and
-the others join. A dead front's listener lives on here, and a neighbour accepts from it.
+SO_REUSEADDR on all, because else connections in TIME_WAIT make a restart look like a taken port.
+The first is bound without SO_REUSEPORT, so that a port taken by anyone is seen; only then it is
+set, and the others join. A dead front's listener lives on here, and a neighbour accepts from it.
 """
 
 import errno

@@ -27,6 +27,7 @@ from server.metrics import (ALIVE_UNTIL, CPU_UNTIL, STATE, UP, WORKED, Page, Reg
 from server.metrics_schema import CAUSES
 from server.processes import (PR_SET_CHILD_SUBREAPER, ChildSpec, Control, fork,
                               set_process_option)
+from server.settings import Settings
 from server.supervise import (AnnounceReady, CountRestart, EnterPhase, Exit, Kill, Plan, Reading,
                               ReportDeath, Spawn, Supervisor, is_fault)
 
@@ -53,7 +54,7 @@ class _Process:
     pid: int = 0
 
 
-def run(settings) -> int:
+def run(settings: Settings) -> int:
     """Serves until it is told to end; the exit code. Raises OperatorError before it serves."""
     return Master(settings).serve()
 
@@ -61,7 +62,7 @@ def run(settings) -> int:
 class Master:
     """The shell around server/supervise.py."""
 
-    def __init__(self, settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         cores = usable_cores()
         self.settings = type(settings)(**{
             **settings.__dict__, "engines": settings.engines or cores,

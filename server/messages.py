@@ -1,4 +1,4 @@
-"""Every message between fronts, dispatcher and engines: what it says (server/codec.py: its bytes)."""
+"""What messages between fronts, dispatcher and engines say; server/codec.py has their bytes."""
 
 from dataclasses import dataclass
 from enum import IntEnum

@@ -74,7 +74,7 @@ class SendState:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished batch, for the metrics: its size, tokens, time, and each job's (class, queue s)."""
+    """A finished batch, for the metrics; `queued_s` is each job's (class, seconds queued)."""
 
     kind: int
     size: int

@@ -1,4 +1,4 @@
-"""A running server seen from outside: its processes, their descriptors and mappings, its counters."""
+"""A running server seen from outside: processes, their descriptors and mappings, counters."""
 
 import json
 import os
@@ -84,10 +84,10 @@ class House:
 
     def get(self, path: str) -> bytes:
         """The body of a GET, asked again while fronts die under it."""
-        deadline = time.monotonic() + 30
+        url, deadline = f"http://127.0.0.1:{self.port}{path}", time.monotonic() + 30
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as got:
+                with urllib.request.urlopen(url, timeout=5) as got:
                     return got.read()
             except OSError:
                 if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A live server under hostile and unlucky clients: each gets a clear answer, neighbours none of it."""
+"""A live server under hostile and unlucky clients: clear answers, and neighbours undisturbed."""
 
 import http.client
 import json
@@ -159,7 +159,8 @@ def test_house_content_errors_keep_the_connection(house):
 
 @pytest.mark.parametrize("text", [
     "a" * 4_000_000, "a " * 2_000_000, "é" * 1_000_000, "中" * 1_000_000, "e\u0301" * 900_000,
-    "\u0301" * 1_000_000, "." * 4_000_000, " " * 4_000_000, "[SEP]" * 700_000, "\U0001f600" * 500_000,
+    "\u0301" * 1_000_000, "." * 4_000_000, " " * 4_000_000, "[SEP]" * 700_000,
+    "\U0001f600" * 500_000,
     "".join(chr(0x4E00 + i % 20000) for i in range(900_000)), "x" * 100 + " " + "y" * 3_000_000,
 ], ids=["word", "words", "accents", "cjk", "decomposed", "marks", "dots", "spaces", "specials",
         "emoji", "many-cjk", "two-words"])
@@ -205,7 +206,8 @@ def test_house_http_10_closes_unless_asked_to_keep(house):
 
 
 @pytest.mark.parametrize("request_line,status", [
-    (b"HEAD /healthz", 200), (b"GET //healthz", 404), (b"GET /%zz", 400), (b"GET /metrics?x=1", 200),
+    (b"HEAD /healthz", 200), (b"GET //healthz", 404), (b"GET /%zz", 400),
+    (b"GET /metrics?x=1", 200),
     (b"DELETE /infer", 405), (b"OPTIONS /infer", 200), (b"GET /he%61lthz", 200),
     (b"GET http://h/healthz", 200), (b"GET /nothing", 404), (b"BREW /infer", 501),
 ], ids=lambda value: value.decode() if isinstance(value, bytes) else str(value))

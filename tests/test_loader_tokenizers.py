@@ -1,4 +1,4 @@
-"""WordPiece against the reference's ids, against itself read whole, and against a slow truncation."""
+"""WordPiece against the reference's ids, itself read whole, and a slow truncation."""
 
 import gzip
 import json
@@ -39,7 +39,8 @@ def test_wordpiece_every_stored_line_gives_the_references_ids(shared, kind, conf
     table = json.loads((shared / "tokenizers" / kind / "tokenizer.json").read_text("utf-8"))
     tokenizer = open_tokenizer(compile_tokenizer(TokenizerFiles(table, None, config, {})))
     differing = []
-    with gzip.open(shared / "tokenizers" / kind / "lines.jsonl.gz", "rt", encoding="utf-8") as lines:
+    path = shared / "tokenizers" / kind / "lines.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             entry = json.loads(line)
             for _ in range(2):          # the second time from the cache

@@ -1,4 +1,4 @@
-"""Links between processes: nothing is lost, nobody blocks, the end is seen after what came before."""
+"""Links between processes: nothing is lost, nobody blocks, the end comes after what was sent."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The simulation finds no fault in the house, finds those put in on purpose, and repeats exactly."""
+"""The simulation finds no fault in the house, all those put in on purpose, and repeats."""
 
 from collections import Counter
 

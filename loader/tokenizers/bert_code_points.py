@@ -1,8 +1,8 @@
 """Unicode as the reference's BERT tokeniser sees it: sets of code points, as hexadecimal ranges.
 
-The reference mixes Unicode versions (marks and punctuation of about 8.0, lower case of 17), and each
-Python has another, so what differs stands here and every Python gives the same ids. Origin: what the
-`tokenizers` library 0.23.3 did to each code point alone.
+The reference mixes Unicode versions (marks and punctuation of about 8.0, lower case of 17), and
+each Python has another, so what differs stands here and every Python gives the same ids. Origin:
+what the `tokenizers` library 0.23.3 did to each code point alone.
 """
 
 # Dropped by clean_text: controls, formats, private use, U+0000 and U+FFFD.

@@ -1,4 +1,4 @@
-"""Which tokeniser a checkpoint has: its files checked and compiled, and opened again from memory."""
+"""Which tokeniser a checkpoint has: its files checked, compiled, and opened from memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: the acts in order, one line a claim with its figure, exit 1 if one fails.
+"""`python -m tests.chaos`: the acts in order, a line a claim with its figure, 1 if one fails.
 
     python -m tests.chaos [--model DIR] [--texts FILE] [--engine-kills 500] [--seed 1] …
 """

@@ -166,5 +166,3 @@ def master_act(claims: Claims, folder: Path) -> None:
     claims.hold("kill -9 of the master: port free and every process gone within 1 s",
                 max(took) <= 1.0, f"median {statistics.median(took):.3f} s, "
                 f"longest {max(took):.3f} s")
-
-

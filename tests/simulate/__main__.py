@@ -1,4 +1,4 @@
-"""`python -m tests.simulate`: many seeds on all cores, what they reached, and the replay of a fault."""
+"""`python -m tests.simulate`: many seeds on all cores, what they reached, how to replay one."""
 
 import argparse
 import hashlib

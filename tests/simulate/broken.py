@@ -1,4 +1,4 @@
-"""Machines spoiled on purpose, each in the way that its name says: the simulation must catch all."""
+"""Machines spoiled on purpose, each as its name says: the simulation must catch them all."""
 
 import contextlib
 import math

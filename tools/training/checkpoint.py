@@ -82,7 +82,8 @@ def _tokenizer_json(tokens: list[str], lower_case: bool) -> dict:
     ids = {token: index for index, token in enumerate(tokens)}
     special = {name: ids[name] for name in SPECIAL_TOKENS.values()}
     first = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
-             {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}]
+             {"Sequence": {"id": "A", "type_id": 0}},
+             {"SpecialToken": {"id": "[SEP]", "type_id": 0}}]
     return {
         "version": "1.0", "truncation": None, "padding": None,
         "added_tokens": [{"id": number, "content": name, "single_word": False, "lstrip": False,

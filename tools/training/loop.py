@@ -1,4 +1,4 @@
-"""The training loop: AdamW, warm-up and linear decay, words left out at random; and the evaluation."""
+"""The training loop: AdamW, warm-up and linear decay, words left out at random; evaluation."""
 
 import random
 from collections.abc import Callable, Sequence

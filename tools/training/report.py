@@ -1,4 +1,4 @@
-"""What a trained model gets right and wrong on texts that it has not seen, and progress till then."""
+"""What a model gets right and wrong on texts it has not seen, and progress till then."""
 
 import sys
 import time
@@ -41,7 +41,7 @@ def compare(names: list[str], labels: Sequence[int], predicted: Sequence[int]) -
 
 
 class Progress:
-    """Steps, rate, loss and time left: one line that is rewritten, or lines where nobody sees it."""
+    """Steps, rate, loss, time left: one line rewritten, or few lines where nobody watches."""
 
     def __init__(self) -> None:
         self._started = self._shown = time.monotonic()

@@ -1,5 +1,6 @@
 """Labelled texts: one `label<TAB>text` a line, UTF-8."""
 
+import random
 from collections import Counter
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ def read_tsv(path: str, names: list[str] | None = None) -> Labelled:
     return Labelled(known, [known.index(label) for label in found], texts)
 
 
-def hold_out(data: Labelled, share: float, rng) -> tuple[Labelled, Labelled]:
+def hold_out(data: Labelled, share: float, rng: random.Random) -> tuple[Labelled, Labelled]:
     """(rest, held-out part) with about `share` of each label; equal texts stay on one side."""
     groups: dict[str, list[int]] = {}
     for index, text in enumerate(data.texts):

@@ -1,4 +1,4 @@
-"""A WordPiece vocabulary learnt from texts: byte-pair merges of frequent neighbours, by word counts.
+"""A WordPiece vocabulary learnt from texts: merges of frequent neighbours, by word counts.
 
 Schuster and Nakajima 2012 choose merges by likelihood; counting, as every current trainer does,
 gives nearly the same pieces and is simple to repeat exactly. Ties go to the smaller pair, so the
