@@ -178,14 +178,16 @@ class Windows:
         self._tokenize_s = 0.0
         self._last: tuple | None = None  # (result, tokens) that came last
         self.is_over = False
+        self._is_all_taken = False
 
     def run(self) -> Iterator[str | None]:
         """The work, from the first record to the last answer."""
         try:
             yield from self._source.find()
             while True:
-                while not self._has_room():
-                    yield self._park()
+                while not self._may_go_on():
+                    self.is_parked = True
+                    yield PARKED
                 records = self._source.take(WINDOW_RECORDS)
                 if not records:
                     break
@@ -195,25 +197,25 @@ class Windows:
                     self._open(window)
                 else:
                     self._collect()
-            while self._windows:
-                yield self._park()
+            self._is_all_taken = True
+            while not self._may_go_on():
+                self.is_parked = True
+                yield PARKED
             self._end()
         except WireError as error:
             self._fail(ClientError(400, "invalid_records", str(error)))
         finally:
             self._source.close()
 
-    def _park(self) -> str:
-        self.is_parked = True
-        return PARKED
-
     def resume(self) -> None:
-        """Wakes the run if it is parked; it parks again if it still cannot go on."""
-        if self.is_parked and not self.is_over:
+        """Wakes the run if it is parked and what it waits for is there."""
+        if self.is_parked and not self.is_over and self._may_go_on():
             self.is_parked = False
             self._wake(self)
 
-    def _has_room(self) -> bool:
+    def _may_go_on(self) -> bool:
+        if self._is_all_taken:
+            return not self._windows
         connection = self.exchange.connection
         if self._is_streamed:
             return (len(self._windows) < FILE_WINDOWS

@@ -1,0 +1,418 @@
+"""Requests from bytes to answer, with a dispatcher by hand: contents, headers, refusals, order."""
+
+import json
+import math
+import struct
+import time
+
+import pytest
+
+from loader.wire import ANSWER, NO_LABEL, write_record
+from server.connection import PROBE_AFTER_S
+from server.inflight import Outcome
+from server.messages import Reason
+from tests.front_desk import Desk, get, post
+
+RECORDS = b"Content-Type: application/x-firebrick-records"
+
+
+@pytest.fixture
+def make_desk():
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Desk(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.close()
+
+
+@pytest.fixture
+def desk(make_desk):
+    return make_desk()
+
+
+def test_requests_one_text_gets_label_scores_and_headers(desk):
+    answer = desk.connect().ask({"text": "win a phone", "user_id": 7, "logits": True})
+    body = answer.json
+    assert answer.status == 200 and answer.headers["content-type"] == "application/json"
+    assert list(body) == ["label", "score", "scores", "trace_id", "model", "model_version",
+                          "tokens", "truncated", "user_id", "logits", "latency_ms"]
+    assert body["score"] == max(body["scores"].values()) == body["scores"][body["label"]]
+    assert math.isclose(sum(body["scores"].values()), 1, abs_tol=4e-6)
+    assert body["user_id"] == 7 and body["truncated"] is False and len(body["logits"]) == 4
+    headers = answer.headers
+    assert headers["x-trace-id"] == body["trace_id"] and len(body["trace_id"]) == 32
+    assert float(headers["x-latency-ms"]) == body["latency_ms"] > 0
+    assert headers["x-engine"] == "cpu-0" and headers["x-batch"] == "1"
+    assert headers["x-bucket"] == str(16 if body["tokens"] <= 16 else 32)
+    parts = dict(part.strip().split(";dur=") for part in headers["server-timing"].split(","))
+    assert list(parts) == ["tokenize", "queue", "infer"] and parts["queue"] == "0.100"
+    assert desk.counted("/infer", 200) == 1
+
+
+def test_requests_many_texts_are_answered_in_order_with_the_last_engine(desk):
+    texts = ["a", ["b c", "pair"], {"text": "d e f", "user_id": "x"}]
+    answer = desk.connect().ask({"texts": texts, "top_k": 2})
+    results = answer.json["results"]
+    assert [len(result["scores"]) for result in results] == [2, 2, 2]
+    assert results[2]["user_id"] == "x" and results[0]["tokens"] < results[2]["tokens"]
+    alone = [desk.connect().ask({"text": "a"}).json,
+             desk.connect().ask({"text": "b c", "text_pair": "pair"}).json]
+    assert [r["label"] for r in results[:2]] == [one["label"] for one in alone]
+
+
+@pytest.mark.parametrize("fields,sent", [
+    ((b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",),
+     "4bf92f3577b34da6a3ce929d0e0e4736"),
+    ((b"X-Request-ID: abc\"\\1",), 'abc"\\1'),
+    ((b"traceparent: 00-0-1-01", b"X-Request-ID: mine"), "mine"),
+], ids=["traceparent", "request-id", "invalid-traceparent"])
+def test_requests_trace_id_comes_back(desk, fields, sent):
+    client = desk.connect()
+    answer = client.ask({"text": "a"}, *fields)
+    assert answer.headers["x-trace-id"] == answer.json["trace_id"] == sent
+    client.send(post(b"x", *fields))
+    assert client.read().json["trace_id"] == sent
+
+
+def test_requests_pipelined_answers_keep_their_order_whatever_comes_first(desk):
+    client = desk.connect()
+    client.send(post({"text": "first"}), get(b"/healthz"), post({"text": "second"}), post(b"x"))
+    assert client.heard() == b""
+    first, second = desk.jobs
+    desk.jobs = [second]
+    desk.answer()
+    assert client.heard() == b""
+    desk.jobs = [first]
+    desk.answer()
+    assert [client.read().status for _ in range(4)] == [200, 200, 200, 400]
+
+
+def test_requests_content_error_keeps_the_connection_framing_error_closes_it(desk):
+    client = desk.connect()
+    client.send(post(b'{"text": 1}'))
+    answer = client.read()
+    assert (answer.status, answer.code) == (400, "invalid_field")
+    assert "connection" not in answer.headers
+    client.send(b"GET / HTTP/1.1\r\nHost : h\r\n\r\n", get(b"/healthz"))
+    answer = client.read()
+    assert answer.status == 400 and answer.headers["connection"] == "close"
+    client.end()
+    assert client.heard() == b"" and client.socket.recv(1) == b""
+    assert not desk.clients.connections
+    assert desk.counted("none", 400) == 1 and desk.counted("/infer", 400) == 1
+
+
+def test_requests_refused_head_is_answered_before_its_body_and_drained(desk):
+    client = desk.connect()
+    client.send(post(b"x" * 100, b"Content-Type: image/png")[:-50])
+    answer = client.read()
+    assert (answer.status, answer.code) == (415, "unsupported_media_type")
+    client.send(b"x" * 1_000_000)
+    client.end()
+    assert client.socket.recv(10) == b"" and not desk.clients.connections
+
+
+@pytest.mark.parametrize("outcome,status,code,retry", [
+    (Outcome("failed"), 500, "failed", None),
+    (Outcome("deadline"), 504, "deadline_exceeded", None),
+    (Outcome("aged", retry_ms=1000), 503, "outage", "1"),
+    (Outcome("refused", (), "wait", 2500), 429, "overloaded", "3"),
+    (Outcome("refused", (), "deadline", 1), 429, "overloaded", "1"),
+    (Outcome("outage", retry_ms=0), 503, "outage", "1"),
+    (Outcome("draining", retry_ms=1000), 503, "draining", "1"),
+], ids=lambda value: value.kind if isinstance(value, Outcome) else None)
+def test_requests_outcome_has_its_status_and_keeps_the_connection(desk, outcome, status, code, retry):
+    client = desk.connect()
+    client.send(post({"text": "a"}))
+    desk.requests.finish(desk.groups[0].group, outcome)
+    answer = client.read()
+    assert (answer.status, answer.code, answer.headers.get("retry-after")) == (status, code, retry)
+    assert client.ask({"text": "b"}).status == 200
+
+
+def test_requests_refusal_of_the_dispatcher_is_counted_by_reason(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}))
+    desk.refuse(Reason.WAIT, 1500)
+    assert client.read().headers["retry-after"] == "2"
+    assert desk.page.counter("refused_total", reason="wait")._values[
+        desk.page.counter("refused_total", reason="wait")._slot] == 1
+
+
+def test_requests_long_backlog_refuses_before_anything_is_read(desk):
+    desk.set_state(10_000.0)
+    client = desk.connect()
+    client.send(post(b"not even JSON"))
+    assert client.read().status == 429 and not desk.jobs
+    desk.set_state(0.0)
+    assert client.ask({"text": "a"}).status == 200
+
+
+def test_requests_logits_that_are_not_finite_are_500(desk):
+    client = desk.connect()
+    client.send(post({"texts": ["a", "b"]}))
+    desk.answer(logits=(0.0, math.nan, 1.0, 2.0))
+    assert client.read().code == "failed"
+
+
+def test_requests_failed_row_fails_a_json_request(desk):
+    client = desk.connect()
+    client.send(post({"texts": ["a", "b", "c"]}))
+    desk.answer(failed=(1,))
+    assert client.read().status == 500
+
+
+def test_requests_long_text_is_cut_or_refused_as_started(make_desk):
+    text = {"text": "word " * 2000}
+    cut = make_desk().connect().ask(text).json
+    assert cut["truncated"] is True and cut["tokens"] == 512
+    never = make_desk("--truncate", "never").connect().ask(text)
+    assert (never.status, never.code) == (422, "text_too_long")
+
+
+def test_requests_pair_for_a_model_without_pairs_is_refused(make_desk):
+    desk = make_desk(card={"pair_types": 1})
+    answer = desk.connect().ask({"text": "a", "text_pair": "b"})
+    assert (answer.status, answer.code) == (400, "invalid_field")
+    records = desk.connect().ask(write_record(b"a", b"b", 1), RECORDS)
+    assert (records.status, records.code) == (400, "invalid_records")
+
+
+def test_requests_deadline_passed_is_504_and_cancels(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}, b"X-Deadline-ms: 5000"))
+    job = desk.jobs[0]
+    assert desk.groups[0].deadline < math.inf
+    desk.turn(now=desk.groups[0].deadline + 0.001)
+    assert client.read().status == 504
+    desk.act()
+    assert desk.cancelled == [job.job]
+
+
+# -- clients that leave ------------------------------------------------------------------------
+
+
+def test_requests_client_reset_is_cancelled_and_counted_499(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}), post({"text": "b"}))
+    jobs = [job.job for job in desk.jobs]
+    desk.clients.connections[next(iter(desk.clients.connections))].is_gone = True
+    for connection in list(desk.clients.connections.values()):
+        desk.clients.settle(connection, 0.0)
+    desk.act()
+    assert desk.cancelled == jobs and desk.counted("/infer", 499) == 2
+    assert desk.inflight.open_groups == 0
+
+
+def test_requests_half_closed_client_gets_its_answer(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}))
+    client.end()
+    desk.answer()
+    assert client.read().status == 200 and client.socket.recv(1) == b""
+    assert not desk.clients.connections
+
+
+def test_requests_closed_client_is_found_out_by_an_interim_answer(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}))
+    client.close()
+    desk.turn()
+    assert desk.inflight.open_groups == 1
+    connection = next(iter(desk.clients.connections.values()))
+    desk.turn(now=connection.deadline(10) + PROBE_AFTER_S)
+    desk.settle()
+    assert desk.inflight.open_groups == 0 and desk.counted("/infer", 499) == 1
+
+
+def test_requests_slow_half_closed_client_sees_the_interim_answer_and_its_own(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}))
+    client.end()
+    connection = next(iter(desk.clients.connections.values()))
+    desk.turn(now=connection.deadline(10) + PROBE_AFTER_S)
+    assert client.heard() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    desk.answer()
+    assert client.read().status == 200
+
+
+# -- timeouts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent,route", [
+    (b"G", "none"), (b"POST /infer HTTP/1.1\r\nHost: h\r\n", "none"),
+    (post(b"x" * 50)[:-1], "/infer"),
+    (b"POST /infer HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", "/infer"),
+], ids=["byte", "head", "body", "chunks"])
+def test_requests_incomplete_request_is_408_after_the_read_timeout(desk, sent, route):
+    client = desk.connect()
+    client.send(sent)
+    connection = next(iter(desk.clients.connections.values()))
+    due = connection.deadline(10)
+    desk.turn(now=due - 0.01)
+    assert client.heard() == b""
+    desk.turn(now=due + 0.01)
+    answer = client.read()
+    assert (answer.status, answer.code) == (408, "timeout")
+    assert answer.headers["connection"] == "close" and desk.counted(route, 408) == 1
+
+
+def test_requests_dribbled_bytes_do_not_extend_the_read_timeout(desk):
+    client = desk.connect()
+    client.send(b"POST /infer HTTP/1.1\r\n")
+    due = next(iter(desk.clients.connections.values())).deadline(10)
+    client.send(b"Host: h\r\n")
+    assert next(iter(desk.clients.connections.values())).deadline(10) == due
+
+
+def test_requests_idle_connection_is_closed_without_a_word(desk):
+    client = desk.connect()
+    client.send(get(b"/healthz"))
+    client.read()
+    due = next(iter(desk.clients.connections.values())).deadline(10)
+    desk.turn(now=due + 0.01)
+    assert client.socket.recv(1) == b"" and not desk.clients.connections
+
+
+# -- records -----------------------------------------------------------------------------------
+
+
+def test_requests_records_are_answered_in_16_bytes_each_in_order(desk):
+    texts = [b"win", b"", b"\xff", b"see you"]
+    body = b"".join(write_record(text, None, 10 + at) for at, text in enumerate(texts))
+    client = desk.connect()
+    client.send(post(body, RECORDS))
+    desk.answer(failed=(1,))
+    answer = client.read()
+    assert answer.headers["content-type"] == "application/x-firebrick-records"
+    assert answer.headers["x-labels"] == "echo-0,echo-1,echo-2,echo-3"
+    rows = list(ANSWER.iter_unpack(answer.body))
+    assert [row[0] for row in rows] == [10, 11, 12, 13] and [row[3] for row in rows] == [0, 3, 1, 0]
+    assert [math.isnan(row[1]) for row in rows] == [False, True, True, False]
+    assert rows[1][2] == rows[2][2] == NO_LABEL
+    alone = desk.connect().ask({"text": "see you"}).json
+    assert alone["label"] == f"echo-{rows[3][2]}" and alone["score"] == round(rows[3][1], 6)
+
+
+def test_requests_records_as_json_say_what_failed(desk):
+    body = write_record(b"a", None, 1) + write_record(b"\xff", None, 2)
+    answer = desk.connect().ask(body, RECORDS, b"Accept: application/json")
+    results = answer.json["results"]
+    assert results[0]["user_id"] == 1 and results[1] == {"user_id": 2, "error": "not UTF-8"}
+    alone = desk.connect().ask(write_record(b"a", None, 2**64 - 1), RECORDS,
+                               b"Accept: application/json").json
+    assert alone["user_id"] == 2**64 - 1 and alone["label"] == results[0]["label"]
+
+
+def test_requests_records_of_which_none_can_be_read_need_no_engine(desk):
+    client = desk.connect()
+    client.send(post(write_record(b"\xff", None, 5) * 3, RECORDS))
+    assert not desk.jobs and len(client.read().body) == 48
+
+
+def test_requests_too_long_record_under_never_has_its_status(make_desk):
+    desk = make_desk("--truncate", "never")
+    body = write_record(b"w " * 1000, None, 1) + write_record(b"a", None, 2)
+    rows = list(ANSWER.iter_unpack(desk.connect().ask(body, RECORDS).body))
+    assert [row[3] for row in rows] == [2, 0]
+
+
+def test_requests_large_body_of_records_goes_in_windows_and_keeps_turns_short(desk):
+    count = 20_000
+    body = b"".join(write_record(b"a b", None, at) for at in range(count))
+    client = desk.connect()
+    client.send(post(body, RECORDS))
+    most = 0
+    while desk.jobs:
+        most = max(most, len(desk.jobs))
+        desk.answer(1000)
+    rows = list(struct.iter_unpack("<QfHH", client.read().body))
+    assert [row[0] for row in rows] == list(range(count)) and {row[3] for row in rows} == {0}
+    assert most <= 16 * 256
+
+
+def test_requests_refused_window_is_tried_again_the_first_refuses_the_request(desk):
+    body = b"".join(write_record(b"a", None, at) for at in range(600))
+    client = desk.connect()
+    client.send(post(body, RECORDS))
+    desk.refuse(Reason.FULL, 50)
+    assert client.read().status == 429 and desk.inflight.open_groups == 0
+    client.send(post(body, RECORDS))
+    desk.answer(256)
+    desk.groups = desk.groups[1:]
+    desk.refuse(Reason.FULL, 50)
+    assert client.heard() == b"" and not desk.jobs
+    desk.turn(now=desk.requests.next_timer() + 0.001)
+    desk.turn()
+    assert len(desk.jobs) == 344
+    desk.answer()
+    assert len(client.read().body) == 600 * 16
+
+
+def test_requests_faulty_records_refuse_the_whole_body(desk):
+    answer = desk.connect().ask(write_record(b"a", None, 1) * 5000 + b"\1", RECORDS)
+    assert (answer.status, answer.code) == (400, "invalid_records")
+    assert desk.inflight.open_groups == 0 and not desk.requests.work
+
+
+# -- other routes ------------------------------------------------------------------------------
+
+
+def test_requests_status_routes_answer_and_head_has_no_content(desk):
+    client = desk.connect()
+    client.send(get(b"/readyz"), get(b"/info", method=b"HEAD"), get(b"/metrics"), get(b"/info"))
+    assert client.read().body == b"ready\n"
+    head = client.read(method="HEAD")
+    assert int(head.headers["content-length"]) > 100
+    assert b"firebrick_requests_total" in client.read().body
+    info = client.read().json
+    assert info["name"] == "firebrick" and info["model"]["labels"][0] == "echo-0"
+    desk.status.is_leaving = True
+    client.send(get(b"/readyz"))
+    assert client.read().status == 503
+
+
+def test_requests_draining_answers_the_last_of_a_connection_with_close(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}), post({"text": "b"}))
+    desk.replies.is_draining = True
+    desk.answer()
+    first, second = client.read(), client.read()
+    assert "connection" not in first.headers and second.headers["connection"] == "close"
+
+
+def test_requests_end_of_the_drain_answers_what_is_open(desk):
+    client = desk.connect()
+    client.send(post({"text": "a"}), post(write_record(b"a", None, 1), RECORDS))
+    desk.requests.give_up(time.monotonic())
+    assert [client.read().code for _ in range(2)] == ["draining", "draining"]
+    client.send(post({"text": "a"}))
+    assert client.read().code == "draining"
+
+
+def test_requests_fault_of_ours_costs_one_request(desk, capfd):
+    client = desk.connect()
+    tokenizer = desk.requests.classifier._tokenizer
+    desk.requests.classifier._tokenizer = None
+    client.send(post({"text": "private words"}))
+    assert client.read().code == "failed"
+    desk.requests.classifier._tokenizer = tokenizer
+    assert client.ask({"text": "a"}).status == 200
+    logged = capfd.readouterr().err
+    assert "event=front_fault" in logged and "private" not in logged
+
+
+def test_requests_texts_are_logged_only_when_asked(make_desk, capfd):
+    make_desk().connect().ask({"text": "private words"})
+    assert "private" not in capfd.readouterr().err
+    make_desk("--log-text").connect().ask({"text": "private words"})
+    assert "private words" in capfd.readouterr().err
+
+
+def test_requests_answer_is_json_to_a_strict_reader(desk):
+    answer = desk.connect().ask({"text": "a", "user_id": "\u2028\"\\\x7f"})
+    assert json.loads(answer.body)["user_id"] == "\u2028\"\\\x7f"
