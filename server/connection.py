@@ -70,8 +70,8 @@ class Connection:
     """
 
     __slots__ = ("number", "socket", "parser", "exchanges", "reading", "waiting_bytes", "has_ended",
-                 "is_stalled", "is_closing", "is_lingering", "is_gone", "mask", "timer", "_out", "_on_answer",
-                 "since", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
+                 "is_stalled", "is_closing", "is_lingering", "is_gone", "mask", "timer", "since",
+                 "_out", "_on_answer", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
                  "_owes_continue")
 
     def __init__(self, number: int, sock: socket.socket, parser: Parser, now: float,

@@ -362,7 +362,7 @@ class Windows:
         self._fail(outcome_error(outcome)[0])
 
     def _fail(self, error: ClientError) -> None:
-        """Ends the request: by an error, or by the end of the connection if it is being answered."""
+        """Ends the request: by an error, or the connection if the answer has begun."""
         exchange = self.exchange
         self.abandon()
         if exchange.is_gone:

@@ -10,6 +10,8 @@ import struct
 import time
 from pathlib import Path
 
+import pytest
+
 from loader.prepare import map_file, prepare, seal
 from loader.tokenizers.table import open_tokenizer
 from model.families.echo import echo_logits
@@ -18,7 +20,8 @@ from model.grid import buckets
 from server.classify import Classifier
 from server.clients import Clients
 from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups
-from server.messages import RESULT_FAILED, RESULT_OK, Reason, Refusal, Refused, Result, Results, State
+from server.messages import (RESULT_FAILED, RESULT_OK, Reason, Refusal, Refused, Result, Results,
+                             State)
 from server.metrics import Registry
 from server.replies import Replies
 from server.requests import Requests
@@ -127,7 +130,10 @@ class Desk:
         """Turns until nothing moves any more."""
         for _ in range(2000):
             self.turn()
-            if not (self.requests.work or self.clients.again or self.poll.poll(0)):
+            now = time.monotonic()
+            timer = self.inflight.next_timer(now)
+            if not (self.requests.work or self.clients.again or self.poll.poll(0)
+                    or timer is not None and timer <= now):
                 return
         raise AssertionError("the front does not come to rest")
 
@@ -254,3 +260,21 @@ def post(body: bytes | dict, *fields: bytes) -> bytes:
 
 def get(path: bytes, *fields: bytes, method: bytes = b"GET") -> bytes:
     return b"\r\n".join([method + b" " + path + b" HTTP/1.1", b"Host: h", *fields]) + b"\r\n\r\n"
+
+
+@pytest.fixture
+def make_desk():
+    made = []
+
+    def make(*arguments, **options):
+        made.append(Desk(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.close()
+
+
+@pytest.fixture
+def desk(make_desk):
+    return make_desk()

@@ -1,7 +1,6 @@
 """One connection over a socket that can be short, full, broken or ended, and over a real one."""
 
 import select
-import socket
 
 import pytest
 
@@ -9,129 +8,11 @@ from server import connection as module
 from server.connection import (IDLE_S, LINGER_S, NEVER, PIPELINED, PROBE_AFTER_S, WAITING_BYTES,
                                Connection)
 from server.http1 import Head, Parser
+from tests.fake_socket import FakePair, RealPair
 
 REQUEST = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 POSTED = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 READ_S = 10.0
-
-
-class FakeSocket:
-    """Both ends of a stream: `incoming` is what the client sent, `sent` what it was told.
-
-    `room` bounds what is taken at once and in all until it is raised; `ends`, `resets` say what
-    comes behind the incoming bytes.
-    """
-
-    def __init__(self):
-        self.incoming, self.sent = bytearray(), bytearray()
-        self.room, self.ends, self.resets = 1 << 30, False, False
-        self.is_shut, self.is_closed, self.interrupts = False, False, 0
-
-    def _interrupted(self):
-        if self.interrupts:
-            self.interrupts -= 1
-            raise InterruptedError
-
-    def recv(self, size):
-        self._interrupted()
-        if self.incoming:
-            data = bytes(self.incoming[:size])
-            del self.incoming[:size]
-            return data
-        if self.resets:
-            raise ConnectionResetError
-        if self.ends:
-            return b""
-        raise BlockingIOError
-
-    def send(self, data):
-        self._interrupted()
-        if self.resets or self.is_shut:
-            raise BrokenPipeError
-        size = min(len(data), self.room)
-        if not size and len(data):
-            raise BlockingIOError
-        self.room -= size
-        self.sent += data[:size]
-        return size
-
-    def shutdown(self, how):
-        if self.resets:
-            raise OSError(107, "not connected")
-        self.is_shut = how == socket.SHUT_WR
-
-    def close(self):
-        self.is_closed = True
-
-
-class RealSocket:
-    """The same over TCP; only what the kernel can be made to do."""
-
-    def __init__(self):
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.client = socket.create_connection(listener.getsockname(), timeout=5)
-        self.server, _ = listener.accept()
-        listener.close()
-        self.server.setblocking(False)
-        self.recv, self.send = self.server.recv, self.server.send
-        self.shutdown, self.close = self.server.shutdown, self.server.close
-
-    def release(self):
-        self.client.close()
-        self.server.close()
-
-
-class FakePair:
-    def __init__(self):
-        self.socket = FakeSocket()
-
-    def say(self, data):
-        self.socket.incoming += data
-
-    def end(self):
-        self.socket.ends = True
-
-    def reset(self):
-        self.socket.resets = True
-
-    def heard(self):
-        data = bytes(self.socket.sent)
-        self.socket.sent.clear()
-        return data
-
-    def release(self):
-        pass
-
-
-class RealPair(FakePair):
-    def __init__(self):
-        self.socket = RealSocket()
-
-    def say(self, data):
-        self.socket.client.sendall(data)
-        select.select([self.socket.server], [], [], 5)
-
-    def end(self):
-        self.socket.client.shutdown(socket.SHUT_WR)
-        select.select([self.socket.server], [], [], 5)
-
-    def reset(self):
-        self.socket.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        self.socket.client.close()
-        select.select([self.socket.server], [], [], 5)
-
-    def heard(self):
-        self.socket.client.settimeout(0.2)
-        data = b""
-        try:
-            while part := self.socket.client.recv(65536):
-                data += part
-        except TimeoutError:
-            pass
-        return data
-
-    def release(self):
-        self.socket.release()
 
 
 @pytest.fixture(params=[FakePair, RealPair], ids=["fake", "real"])
@@ -243,8 +124,8 @@ def test_connection_interrupted_calls_are_tried_again(fake):
 
 def test_connection_answers_leave_in_the_order_of_requests(fake):
     told = []
-    connection = Connection(1, fake.socket, Parser(1000), 0.0,
-                            lambda exchange: told.append((exchange.status, bytes(fake.socket.sent))))
+    connection = Connection(1, fake.socket, Parser(1000), 0.0, lambda exchange: told.append(
+        (exchange.status, bytes(fake.socket.sent))))
     fake.say(REQUEST * 3)
     first, second, third = pull(connection)
     connection.answer(third, 203, b"3")

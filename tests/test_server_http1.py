@@ -162,7 +162,8 @@ def test_http1_known_heads_are_bounded():
 
 def test_http1_head_of_an_absolute_target_takes_its_host():
     parser = Parser(BODY_LIMIT)
-    parser.feed(b"GET http://other:81/a%2Fb/c?d=e?f HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-a: 2\r\n\r\n")
+    parser.feed(b"GET http://other:81/a%2Fb/c?d=e?f HTTP/1.1\r\nHost: h\r\n"
+                b"X-A: 1\r\nx-a: 2\r\n\r\n")
     head = parser.next_event()
     assert (head.host, head.segments, head.query) == ("other:81", ("a/b", "c"), "d=e?f")
     assert head.fields == {b"host": b"h", b"x-a": b"1, 2"}

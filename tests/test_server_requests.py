@@ -2,36 +2,17 @@
 
 import json
 import math
-import struct
 import time
 
 import pytest
 
-from loader.wire import ANSWER, NO_LABEL, write_record
+from loader.wire import write_record
 from server.connection import PROBE_AFTER_S
 from server.inflight import Outcome
 from server.messages import Reason
-from tests.front_desk import Desk, get, post
+from tests.front_desk import desk, get, make_desk, post  # noqa: F401 (fixtures)
 
 RECORDS = b"Content-Type: application/x-firebrick-records"
-
-
-@pytest.fixture
-def make_desk():
-    made = []
-
-    def make(*arguments, **options):
-        made.append(Desk(*arguments, **options))
-        return made[-1]
-
-    yield make
-    for desk in made:
-        desk.close()
-
-
-@pytest.fixture
-def desk(make_desk):
-    return make_desk()
 
 
 def test_requests_one_text_gets_label_scores_and_headers(desk):
@@ -125,7 +106,8 @@ def test_requests_refused_head_is_answered_before_its_body_and_drained(desk):
     (Outcome("outage", retry_ms=0), 503, "outage", "1"),
     (Outcome("draining", retry_ms=1000), 503, "draining", "1"),
 ], ids=lambda value: value.kind if isinstance(value, Outcome) else None)
-def test_requests_outcome_has_its_status_and_keeps_the_connection(desk, outcome, status, code, retry):
+def test_requests_outcome_has_its_status_and_keeps_the_connection(desk, outcome, status, code,
+                                                                  retry):
     client = desk.connect()
     client.send(post({"text": "a"}))
     desk.requests.finish(desk.groups[0].group, outcome)
@@ -276,87 +258,6 @@ def test_requests_idle_connection_is_closed_without_a_word(desk):
     due = next(iter(desk.clients.connections.values())).deadline(10)
     desk.turn(now=due + 0.01)
     assert client.socket.recv(1) == b"" and not desk.clients.connections
-
-
-# -- records -----------------------------------------------------------------------------------
-
-
-def test_requests_records_are_answered_in_16_bytes_each_in_order(desk):
-    texts = [b"win", b"", b"\xff", b"see you"]
-    body = b"".join(write_record(text, None, 10 + at) for at, text in enumerate(texts))
-    client = desk.connect()
-    client.send(post(body, RECORDS))
-    desk.answer(failed=(1,))
-    answer = client.read()
-    assert answer.headers["content-type"] == "application/x-firebrick-records"
-    assert answer.headers["x-labels"] == "echo-0,echo-1,echo-2,echo-3"
-    rows = list(ANSWER.iter_unpack(answer.body))
-    assert [row[0] for row in rows] == [10, 11, 12, 13] and [row[3] for row in rows] == [0, 3, 1, 0]
-    assert [math.isnan(row[1]) for row in rows] == [False, True, True, False]
-    assert rows[1][2] == rows[2][2] == NO_LABEL
-    alone = desk.connect().ask({"text": "see you"}).json
-    assert alone["label"] == f"echo-{rows[3][2]}" and alone["score"] == round(rows[3][1], 6)
-
-
-def test_requests_records_as_json_say_what_failed(desk):
-    body = write_record(b"a", None, 1) + write_record(b"\xff", None, 2)
-    answer = desk.connect().ask(body, RECORDS, b"Accept: application/json")
-    results = answer.json["results"]
-    assert results[0]["user_id"] == 1 and results[1] == {"user_id": 2, "error": "not UTF-8"}
-    alone = desk.connect().ask(write_record(b"a", None, 2**64 - 1), RECORDS,
-                               b"Accept: application/json").json
-    assert alone["user_id"] == 2**64 - 1 and alone["label"] == results[0]["label"]
-
-
-def test_requests_records_of_which_none_can_be_read_need_no_engine(desk):
-    client = desk.connect()
-    client.send(post(write_record(b"\xff", None, 5) * 3, RECORDS))
-    assert not desk.jobs and len(client.read().body) == 48
-
-
-def test_requests_too_long_record_under_never_has_its_status(make_desk):
-    desk = make_desk("--truncate", "never")
-    body = write_record(b"w " * 1000, None, 1) + write_record(b"a", None, 2)
-    rows = list(ANSWER.iter_unpack(desk.connect().ask(body, RECORDS).body))
-    assert [row[3] for row in rows] == [2, 0]
-
-
-def test_requests_large_body_of_records_goes_in_windows_and_keeps_turns_short(desk):
-    count = 20_000
-    body = b"".join(write_record(b"a b", None, at) for at in range(count))
-    client = desk.connect()
-    client.send(post(body, RECORDS))
-    most = 0
-    while desk.jobs:
-        most = max(most, len(desk.jobs))
-        desk.answer(1000)
-    rows = list(struct.iter_unpack("<QfHH", client.read().body))
-    assert [row[0] for row in rows] == list(range(count)) and {row[3] for row in rows} == {0}
-    assert most <= 16 * 256
-
-
-def test_requests_refused_window_is_tried_again_the_first_refuses_the_request(desk):
-    body = b"".join(write_record(b"a", None, at) for at in range(600))
-    client = desk.connect()
-    client.send(post(body, RECORDS))
-    desk.refuse(Reason.FULL, 50)
-    assert client.read().status == 429 and desk.inflight.open_groups == 0
-    client.send(post(body, RECORDS))
-    desk.answer(256)
-    desk.groups = desk.groups[1:]
-    desk.refuse(Reason.FULL, 50)
-    assert client.heard() == b"" and not desk.jobs
-    desk.turn(now=desk.requests.next_timer() + 0.001)
-    desk.turn()
-    assert len(desk.jobs) == 344
-    desk.answer()
-    assert len(client.read().body) == 600 * 16
-
-
-def test_requests_faulty_records_refuse_the_whole_body(desk):
-    answer = desk.connect().ask(write_record(b"a", None, 1) * 5000 + b"\1", RECORDS)
-    assert (answer.status, answer.code) == (400, "invalid_records")
-    assert desk.inflight.open_groups == 0 and not desk.requests.work
 
 
 # -- other routes ------------------------------------------------------------------------------
