@@ -37,8 +37,7 @@ chaos: $(STAMP) ## kill and stop real processes under verifying clients
 
 bench: $(STAMP) ## the short form of every benchmark, one JSON line a figure
 	@$(RUN) -m bench.front --short $(ARGS)
-	@$(RUN) -m bench.serve --short $(ARGS)
-	@exec $(RUN) -m bench.tokenize
+	@exec $(RUN) -m bench.serve --short $(ARGS)
 
 train-default: $(STAMP) ## make models/sms-spam anew from data/sms-spam
 	@exec $(RUN) -m tools.train data/sms-spam/train.tsv --eval data/sms-spam/eval.tsv \
