@@ -34,5 +34,8 @@ class Program(Protocol):
     def warm(self) -> None:
         """Makes every first call that would be slow, so that `run` never stalls later."""
 
+    def idle(self) -> None:
+        """Gives memory back that only the next batch will want; for a moment without work."""
+
     def costs(self) -> list[tuple[int, int, float]]:
         """(texts, tokens, milliseconds) of a few batches, measured now in under a second."""

@@ -53,6 +53,7 @@ class Engine:
         self.token_ms = max((ms / tokens for _, tokens, ms in costs if tokens), default=1.0)
         self.base_ms = max((ms for _, _, ms in costs), default=0.0)
         self.link: link.Link | None = None
+        self.is_rested = True
 
     def serve(self) -> None:
         while True:
@@ -78,7 +79,11 @@ class Engine:
                                               LONGEST_WAIT_S)
         if writable:
             self.link.flush()
+        if not readable and not self.is_rested:
+            self.program.idle()
+            self.is_rested = True
         if self.link in readable:
+            self.is_rested = False
             messages, has_ended = self.link.receive()
             for data in messages:
                 if not self._serve_batch(data):

@@ -85,6 +85,17 @@ def test_bert_new_shapes_neither_stall_nor_grow():
     assert worst < STALL_CPU_S
 
 
+def test_bert_idle_gives_memory_back_and_changes_no_answer():
+    card, program = make_program(**DEFAULT)
+    rows = make_rows(card, [512] * 4)
+    before = program.run(rows)
+    program.idle()
+    held = resident_bytes()
+    assert np.array_equal(program.run(rows), before)
+    program.idle()
+    assert resident_bytes() - held < 1 << 20
+
+
 def test_bert_forked_after_warm_up_answers_the_same_bits():
     code = ("import os, sys\n"
             "from tests.test_model_invariance import make_program, make_rows, DEFAULT\n"

@@ -130,6 +130,9 @@ class EchoProgram:
     def warm(self) -> None:
         """There is nothing to warm."""
 
+    def idle(self) -> None:
+        """There is nothing to give back."""
+
     def costs(self) -> list[tuple[int, int, float]]:
         """The configured delays and what hashing takes, without measuring."""
         return [(texts, texts * length, 1e3 * (self._delay_s + 1e-5 * texts

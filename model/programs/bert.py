@@ -1,4 +1,4 @@
-"""BERT for CPU cores in fp32: packed tokens, no padding but in attention, last layer for [CLS] only.
+"""BERT for CPU cores in fp32: packed tokens, padding in attention only, a last layer for [CLS].
 
 Tensor letters: B texts, N tokens, Q places padded for attention (model.programs.packing), D hidden,
 H heads, I intermediate, C classes.
@@ -18,13 +18,15 @@ from model.program import Row
 from model.programs.image import Image
 from model.programs.packing import Packed, cut, pack
 from model.programs.products import KERNELS, at_least, choose
-from model.programs.script import script, settle
+from model.programs.script import give_back_memory, script, settle
 
 # Element-wise functions take whole vectors and do the rest of an array one by one, in other code:
 # no array may have a rest, so widths that they run over are filled up with zeros to a multiple.
 VECTOR = 32
-# More tokens a call gain nothing, but their intermediate arrays leave the cache.
-CALL_TOKENS = 512
+# A call takes so many tokens that its widest array has this many bytes, about what the second
+# cache holds: more gains nothing, and memory grows with it.
+CALL_BYTES = 2 << 20
+CALL_TOKENS_LEAST, CALL_TOKENS_MOST = 256, 1024
 
 COST_POINTS = ((1, 16), (4, 16), (1, 64), (8, 16), (8, 32), (1, 256), (16, 16), (16, 32))
 COST_BUDGET_S = 0.6
@@ -204,14 +206,14 @@ class BertProgram:
     `kernel` names the products' kernel, `is_invariant` says that it kept every bit when tried.
     """
 
-    token_cap = CALL_TOKENS
-
     def __init__(self, card: dict[str, Any], weights: Any) -> None:
         settle()
         settings, labels = card["settings"], len(card["labels"])
         self._labels = labels
         self._vocab: int = settings["vocab"]
         self._max_tokens: int = card["max_tokens"]
+        self.token_cap = min(max(CALL_BYTES // (4 * settings["intermediate"]), CALL_TOKENS_LEAST),
+                             CALL_TOKENS_MOST)
         with torch.inference_mode():
             self.kernel, self.is_invariant = choose(_product_shapes(settings, labels))
             made = Weights(Image(weights), self.kernel, settings["layer_norm_eps"])
@@ -224,7 +226,7 @@ class BertProgram:
         logits = np.empty((len(rows), self._labels), dtype=np.float32)
         begin = 0
         with torch.inference_mode():
-            for part in cut(rows, CALL_TOKENS):
+            for part in cut(rows, self.token_cap):
                 packed = pack(part)
                 if packed.ids.max() >= self._vocab:  # torch would tell in a page of text
                     raise ValueError(f"a text has the token id {packed.ids.max()}, the model's "
@@ -238,6 +240,9 @@ class BertProgram:
         longest = min(self._max_tokens, 48)
         for sizes in ((longest,), (2,), (1, longest, longest), (2, 3, 2, longest, longest)):
             self.run([_filler(size) for size in sizes])
+
+    def idle(self) -> None:
+        give_back_memory()
 
     def costs(self) -> list[tuple[int, int, float]]:
         points, begin = [], time.monotonic()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from typing import Any
 
 import torch
+
+
+# musl has none; there nothing is given back.
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def settle() -> None:
@@ -26,3 +31,13 @@ def script(module: torch.nn.Module) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.script(module.eval())
+
+
+def give_back_memory() -> None:
+    """Returns free memory to the system.
+
+    Arrays of ever other sizes leave a heap with holes: 30 MB of them after a thousand texts of
+    MiniLM, 10 MB in use. The next batch pays some 2 ms to have them again.
+    """
+    if _malloc_trim is not None:
+        _malloc_trim(0)
