@@ -1,7 +1,7 @@
 """`python -m tests.goldens FOLDER …`: served answers against stored goldens, alone and in company.
 
-Each checkpoint is served; every golden text is asked alone, all in ragged batches, and by 16 clients
-at once. Logits must be within the tolerance of the golden and the same bit for bit in every company.
+Each checkpoint is served; every golden text is asked alone, then in ragged batches by 16 clients at
+once. Logits must be within the tolerance of the golden, and the same bit for bit in every company.
 """
 
 import argparse
