@@ -6,6 +6,7 @@ of that size class really took. Example: base 1, text 0.1, token 0.02: 4 texts o
 1 + 0.4 + 4 = 5.4 ms.
 """
 
+import math
 from collections.abc import Sequence
 
 # How far one batch moves its size class: about the last 16 batches count.
@@ -58,10 +59,11 @@ def _fit(points: Sequence[tuple[int, int, float]]) -> tuple[float, float, float]
     residual = [1.0] * len(usable)
     for _ in range(500):
         for axis, column in enumerate(columns):
-            norm = sum(value * value for value in column)
+            norm = math.fsum(value * value for value in column)
             if not norm:
                 continue
-            step = sum(map(float.__mul__, column, residual)) / norm
+            # fsum: the same on every Python, which sum() is not since 3.12.
+            step = math.fsum(map(float.__mul__, column, residual)) / norm
             step = max(step, -solution[axis])
             solution[axis] += step
             residual = [left - step * value for left, value in zip(residual, column)]

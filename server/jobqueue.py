@@ -5,6 +5,7 @@ waits), and jobs are taken in turn up to a cap in milliseconds. Nothing waits fo
 grow because work is queued, never because a timer says so.
 """
 
+import math
 from collections import deque
 
 from server.costs import CostModel
@@ -27,6 +28,7 @@ class JobQueue:
         self.count = 0
         self.size_bytes = 0
         self.backlog_ms = [0.0, 0.0]
+        self._counts = [0, 0]
         self._high_share = high_share
         self._high_ahead_ms = 0.0
         self._turns = (Turns(), Turns())
@@ -35,6 +37,7 @@ class JobQueue:
     def put(self, entry: Entry) -> None:
         entry.where = QUEUED
         self.count += 1
+        self._counts[entry.priority] += 1
         self.size_bytes += len(entry.ids)
         self.backlog_ms[entry.priority] += entry.cost_ms
         if entry.is_alone:
@@ -45,10 +48,11 @@ class JobQueue:
     def discount(self, entry: Entry) -> None:
         """A queued job is queued no more; whoever meets it in the queue passes it by."""
         self.count -= 1
+        self._counts[entry.priority] -= 1
         self.size_bytes -= len(entry.ids)
         self.backlog_ms[entry.priority] -= entry.cost_ms
-        if not self.count:
-            self.backlog_ms[:] = 0.0, 0.0       # rounding must not add up over days
+        if not self._counts[entry.priority]:
+            self.backlog_ms[entry.priority] = 0.0       # rounding must not add up over days
 
     def choose(self, costs: CostModel, rows: int, idle: int, now: float) -> list[Entry]:
         """The next batch of at most `rows` jobs, out of the queue and RUNNING; may be empty.
@@ -77,14 +81,13 @@ class JobQueue:
         turns, spent_ms = self._turns[priority], 0.0
         while len(entries) < rows and (
                 not entries or costs.estimate_ms(len(entries), tokens) < limit_ms):
-            entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3)
+            # A row alone always fits: the loader sees to that.
+            room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES if entries else math.inf
+            entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3, room)
             if entry is None:
                 break
             self.discount(entry)
             size += len(entry.ids) + ROW_OVERHEAD_BYTES
-            if entries and size > ROW_LIMIT_BYTES:
-                self.put(entry)
-                break
             entries.append(entry)
             tokens += entry.tokens
             spent_ms += entry.cost_ms
@@ -92,9 +95,9 @@ class JobQueue:
 
     def _first_class(self) -> int:
         """High first, unless it has had its share while low waits."""
-        if self.backlog_ms[HIGH] <= 0.0:
+        if not self._counts[HIGH]:
             return LOW
-        if self.backlog_ms[LOW] > 0.0 and self._high_ahead_ms > 0.0:
+        if self._counts[LOW] and self._high_ahead_ms > 0.0:
             return LOW
         return HIGH
 
@@ -105,5 +108,5 @@ class JobQueue:
         else:
             self._high_ahead_ms -= spent_ms * self._high_share
         # Low that never waits earns no credit, and an old debt is forgotten in a batch or two.
-        most_ms = 2 * BATCH_CAP_MS if self.backlog_ms[LOW] > 0.0 else 0.0
+        most_ms = 2 * BATCH_CAP_MS if self._counts[LOW] else 0.0
         self._high_ahead_ms = min(max(self._high_ahead_ms, -2 * BATCH_CAP_MS), most_ms)

@@ -167,7 +167,7 @@ class Scheduler:
         costs = [self.costs.share_ms(job.tokens) for job in group.jobs]
         is_resent = any(job.sends > 1 for job in group.jobs)
         if not is_resent:
-            refusal = self._refusal(group, sum(costs), now)
+            refusal = self._refusal(group, now)
             if refusal is not None:
                 self._actions.append(SendRefused(source, refusal))
                 return
@@ -182,7 +182,7 @@ class Scheduler:
             held[job.job] = entry
             self._queue.put(entry)
 
-    def _refusal(self, group: Group, cost_ms: float, now: float) -> Refusal | None:
+    def _refusal(self, group: Group, now: float) -> Refusal | None:
         wait_ms = self.wait_ms(group.priority)
         size = sum(len(job.ids) for job in group.jobs)
         if self._queue.count and (self._queue.count + len(group.jobs) > self.policy.max_jobs
@@ -215,7 +215,7 @@ class Scheduler:
         key = hello.index, hello.incarnation
         if key in self._engines:
             self.engine_gone(*key)
-            self.death(*key, False)
+        self.death(*key, False)         # its link was cut, it lives: nobody is to blame
         if not self.is_ready and hello.costs:
             self.costs = CostModel(hello.costs)
         self.is_ready = True
@@ -259,13 +259,15 @@ class Scheduler:
                 self._queue.put(entry)
 
     def done(self, index: int, incarnation: int, done: Done, now: float) -> bool:
-        """A finished batch; False where it is not one that this engine runs (its link is bad)."""
+        """A finished batch; False where it is nonsense or not one that this engine runs, so that
+        its link should be closed."""
         engine = self._engines.get((index, incarnation))
         if engine is None or not engine.runs or engine.runs[0].number != done.batch:
             return False
         run = engine.runs[0]
         width = 4 * done.classes
         if done.classes != engine.hello.classes or len(done.logits) != width * len(run.entries):
+            self.failed(index, incarnation, Failed(done.batch, False, "nonsense"))
             return False
         engine.runs.popleft()
         self.costs.observe(len(run.entries), run.tokens, done.infer_us / 1e3)

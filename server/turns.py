@@ -1,9 +1,14 @@
 """Whose turn it is: fair queues by milliseconds of work, one a class (pure).
 
-Start-time fair queueing (Goyal, Vin, Cheng 1996): each connection is a flow with a virtual time
-that advances by the cost of what it was served; the flow that is furthest behind goes next. So one
-request of 256 long texts takes its turn like any other connection, however early it came. Within a
-flow: deadline, then arrival. A job about to miss its deadline may jump the turn; its flow pays.
+Self-clocked fair queueing (Golestani 1994): each connection is a flow, and its next job is due at
+the flow's own virtual time plus the job's cost. The job that is due first goes, the flow's time
+moves to it, and so does the class's, at which flows begin that were not there. So one request of
+256 long texts takes its turn like any other connection, however early it came, and a stream of new
+connections cannot keep an old one waiting for ever (ordered by start times it could). Example:
+flow A has jobs of 3 ms, B of 1 ms: B goes at 1 and 2, then A and B at 3, and so on.
+
+Within a flow: deadline, then arrival. A job about to miss its deadline may jump the turn; its flow
+pays, and jumps get at most half of the work while others wait.
 """
 
 import heapq
@@ -40,88 +45,103 @@ class Entry:
 
 
 class _Flow:
-    __slots__ = ("jobs", "virtual_ms", "is_listed")
+    __slots__ = ("key", "jobs", "virtual_ms")
 
-    def __init__(self, virtual_ms: float) -> None:
+    def __init__(self, key: Hashable, virtual_ms: float) -> None:
+        self.key = key
         self.jobs: list[tuple[float, int, Entry]] = []
         self.virtual_ms = virtual_ms
-        self.is_listed = False
 
 
 class Turns:
-    """The queue of one class. Jobs leave it by `take`, or lazily after they became GONE."""
+    """The queue of one class. Jobs leave it by `take`, or lazily after they became GONE.
+
+    A flow is known only while something of it waits, or while it is ahead of the class's time
+    because it jumped: otherwise the class's time has reached its own, and nothing is lost.
+    """
 
     def __init__(self) -> None:
         self._flows: dict[Hashable, _Flow] = {}
-        self._ready: list[tuple[float, int, _Flow]] = []
+        self._due: list[tuple[float, int, _Flow]] = []          # every flow, once
         self._urgent: list[tuple[float, int, Entry]] = []
         self._virtual_ms = 0.0
+        self._jumped_ms = 0.0           # by how much jumps are ahead of the others' work
         self._ticket = 0
 
     def put(self, entry: Entry) -> None:
-        flow = self._flow(entry)
-        heapq.heappush(flow.jobs, (entry.deadline, entry.order, entry))
-        if entry.deadline < math.inf:
-            heapq.heappush(self._urgent, (entry.deadline, entry.order, entry))
-        if not flow.is_listed:
-            # An idle flow starts where the others are: rest earns no credit.
-            flow.virtual_ms = max(flow.virtual_ms, self._virtual_ms)
-            self._list(flow)
-
-    def take(self, now: float, slack_s: float) -> Entry | None:
-        """The next job, out of the queue; one with less than `slack_s` to its deadline jumps."""
-        urgent = self._peek_urgent(now)
-        if urgent is not None and urgent.deadline - now < slack_s:
-            heapq.heappop(self._urgent)
-            self._flow(urgent).virtual_ms += urgent.cost_ms
-            urgent.where = RUNNING
-            return urgent
-        while self._ready:
-            virtual_ms, _, flow = heapq.heappop(self._ready)
-            entry = self._first(flow, now)
-            if entry is None:
-                flow.is_listed = False
-                continue
-            if virtual_ms < flow.virtual_ms:    # it paid for a jump meanwhile
-                self._list(flow)
-                continue
-            heapq.heappop(flow.jobs)
-            self._virtual_ms = virtual_ms
-            flow.virtual_ms += entry.cost_ms
-            self._list(flow)
-            entry.where = RUNNING
-            return entry
-        self._flows.clear()                     # nothing waits: nobody is ahead or behind
-        self._urgent.clear()
-        return None
-
-    def _flow(self, entry: Entry) -> _Flow:
+        """Queues a job; `entry.order` must be new whenever it comes (again)."""
         key = (entry.source, entry.connection)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = _Flow(self._virtual_ms)
-        return flow
+            flow = self._flows[key] = _Flow(key, self._virtual_ms)
+            heapq.heappush(self._due, self._place(flow, entry.cost_ms))
+        heapq.heappush(flow.jobs, (entry.deadline, entry.order, entry))
+        if entry.deadline < math.inf:
+            heapq.heappush(self._urgent, (entry.deadline, entry.order, entry))
 
-    def _list(self, flow: _Flow) -> None:
-        self._ticket += 1
-        flow.is_listed = True
-        heapq.heappush(self._ready, (flow.virtual_ms, self._ticket, flow))
+    def take(self, now: float, slack_s: float, room_bytes: float) -> Entry | None:
+        """The next job, out of the queue; one with less than `slack_s` to its deadline jumps.
 
-    def _first(self, flow: _Flow, now: float) -> Entry | None:
-        while flow.jobs:
-            entry = flow.jobs[0][2]
-            if _is_waiting(entry, now):
-                return entry
-            heapq.heappop(flow.jobs)
-        return None
-
-    def _peek_urgent(self, now: float) -> Entry | None:
-        while self._urgent:
-            entry = self._urgent[0][2]
-            if _is_waiting(entry, now):
-                return entry
+        None where nothing waits, or where the next job's ids take more than `room_bytes`.
+        """
+        urgent = _first(self._urgent, now)
+        if urgent is not None and urgent.deadline - now < slack_s and self._jumped_ms <= 0.0:
+            if len(urgent.ids) > room_bytes:
+                return None
             heapq.heappop(self._urgent)
+            self._flows[urgent.source, urgent.connection].virtual_ms += urgent.cost_ms
+            self._jumped_ms += urgent.cost_ms
+            urgent.where = RUNNING
+            return urgent
+        due = self._due
+        while due:
+            due_ms, _, flow = due[0]
+            entry = _first(flow.jobs, now)
+            cost_ms = entry.cost_ms if entry is not None else 0.0
+            owed_ms = flow.virtual_ms + cost_ms
+            if due_ms < owed_ms:            # it paid for a jump, or its next job is another
+                heapq.heapreplace(due, self._place(flow, cost_ms))
+                continue
+            self._virtual_ms = max(self._virtual_ms, owed_ms)
+            if entry is None:
+                heapq.heappop(due)
+                del self._flows[flow.key]
+                continue
+            if len(entry.ids) > room_bytes:
+                return None
+            heapq.heappop(flow.jobs)
+            flow.virtual_ms = owed_ms
+            self._jumped_ms = max(self._jumped_ms - entry.cost_ms, 0.0)
+            entry.where = RUNNING
+            self._list_again(flow, now)
+            return entry
+        self._urgent.clear()
+        self._jumped_ms = 0.0
         return None
+
+    def _list_again(self, flow: _Flow, now: float) -> None:
+        """Gives the flow that was served, the first of all, its next place; forgets it if it has
+        nothing more."""
+        following = _first(flow.jobs, now)
+        if following is not None:
+            heapq.heapreplace(self._due, self._place(flow, following.cost_ms))
+        else:
+            heapq.heappop(self._due)
+            del self._flows[flow.key]
+
+    def _place(self, flow: _Flow, cost_ms: float) -> tuple[float, int, _Flow]:
+        self._ticket += 1
+        return flow.virtual_ms + cost_ms, self._ticket, flow
+
+
+def _first(jobs: list[tuple[float, int, Entry]], now: float) -> Entry | None:
+    """The first of a heap that still waits; what does not is dropped on the way."""
+    while jobs:
+        entry = jobs[0][2]
+        if _is_waiting(entry, now):
+            return entry
+        heapq.heappop(jobs)
+    return None
 
 
 def _is_waiting(entry: Entry, now: float) -> bool:

@@ -127,3 +127,42 @@ def test_scheduler_failed_batch_whose_company_was_cancelled_blames_nobody():
     assert desk.scheduler.failed(0, 1, Failed(batch.batch, False, "x"))
     acted = desk.act()
     assert SendNotes not in acted and desk.jobs_at(0) == [[kept]]
+
+
+def test_scheduler_cut_link_of_a_living_engine_blames_nobody_later():
+    desk = Desk()
+    (job,) = desk.ask()
+    desk.act()
+    desk.join(1, 1)
+    desk.die(0)                             # the link only: the engine joins again
+    desk.join(0, 1)
+    assert desk.jobs_at(1) == [[job]]
+    assert SendNotes not in desk.die(0, fault=True)
+
+
+def test_scheduler_cut_links_hold_no_job_for_ever():
+    desk = Desk()
+    (job,) = desk.ask()
+    for _ in range(5):
+        desk.act()
+        assert desk.jobs_at(0) == [[job]]
+        desk.die(0)
+        desk.join(0, 1)
+    desk.act()
+    (results,) = desk.finish(0)[SendResults]
+    assert [result.job for result in results.results] == [job]
+
+
+def test_scheduler_nonsense_is_its_rows_fault_once_it_runs_alone():
+    desk = Desk()
+    (job,) = desk.ask()
+    notes = []
+    for _ in range(3):
+        desk.act()
+        batch = desk.running[0, 1].pop()
+        assert not desk.scheduler.done(0, 1, Done(batch.batch, 5, 3, b"\0" * 12), 0.0)
+        notes += [note for action in desk.die(0).get(SendNotes, []) for note in action.notes]
+        desk.join(0, 1)
+    assert [(note.job, note.deaths) for note in notes] == [(job, 1), (job, 2), (job, 3)]
+    desk.act()
+    assert desk.running[0, 1] == []

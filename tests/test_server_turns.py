@@ -1,0 +1,106 @@
+"""Turns go round the connections by the work they got, and nothing is kept of the served."""
+
+import math
+
+from server.messages import LOW
+from server.turns import RUNNING, Entry, Turns
+
+NO_SLACK = 0.0
+
+
+def entry(job, connection=1, cost_ms=1.0, deadline=math.inf, size=4):
+    return Entry((0, 1), job, job, connection, LOW, deadline, 0.0, job, 2, 2, b"\0" * size,
+                 cost_ms, 0, False)
+
+
+def order(turns, now=0.0, count=99):
+    taken = []
+    while len(taken) < count:
+        found = turns.take(now, NO_SLACK, math.inf)
+        if found is None:
+            break
+        taken.append(found.job)
+    return taken
+
+
+def test_turns_connections_alternate_by_work_not_by_arrival():
+    turns = Turns()
+    for job in range(6):
+        turns.put(entry(job, connection=1, cost_ms=1.0))
+    turns.put(entry(10, connection=2, cost_ms=3.0))
+    turns.put(entry(11, connection=2, cost_ms=3.0))
+    assert order(turns) == [0, 1, 10, 2, 3, 4, 11, 5]
+
+
+def test_turns_within_a_connection_deadline_then_arrival():
+    turns = Turns()
+    for job, deadline in ((1, math.inf), (2, 9.0), (3, 5.0), (4, math.inf)):
+        turns.put(entry(job, deadline=deadline))
+    assert order(turns) == [3, 2, 1, 4]
+
+
+def test_turns_late_job_is_passed_by():
+    turns = Turns()
+    turns.put(entry(1, deadline=1.0))
+    turns.put(entry(2, connection=2))
+    assert order(turns, now=1.0) == [2]
+
+
+def test_turns_job_without_room_stays_first_and_pays_once():
+    turns = Turns()
+    turns.put(entry(1, connection=1, size=100, deadline=50.0))
+    turns.put(entry(2, connection=2))
+    assert turns.take(0.0, NO_SLACK, 50) is None
+    assert turns.take(0.0, 60.0, 50) is None        # the same for one that would jump
+    assert [turns.take(0.0, NO_SLACK, 100).job, turns.take(0.0, NO_SLACK, 100).job] == [1, 2]
+    assert turns.take(0.0, NO_SLACK, 100) is None
+
+
+def test_turns_jump_is_paid_by_its_connection():
+    turns = Turns()
+    turns.put(entry(1, connection=1, cost_ms=2.0))
+    turns.put(entry(2, connection=1, cost_ms=2.0, deadline=0.01))
+    for job in (3, 4, 5):
+        turns.put(entry(job, connection=2, cost_ms=1.0))
+    assert turns.take(0.0, 0.02, math.inf).job == 2
+    assert order(turns) == [3, 4, 5, 1]
+
+
+def test_turns_rest_earns_no_credit():
+    turns = Turns()
+    for job in range(8):
+        turns.put(entry(job, connection=1))
+    assert order(turns, count=4) == [0, 1, 2, 3]
+    for job in range(20, 24):
+        turns.put(entry(job, connection=2))
+    assert order(turns) in ([4, 20, 5, 21, 6, 22, 7, 23], [20, 4, 21, 5, 22, 6, 23, 7])
+
+
+def test_turns_new_connections_do_not_starve_an_old_one():
+    turns = Turns()
+    for job in range(3):
+        turns.put(entry(job, connection=0))
+    taken = []
+    for job in range(10, 30):           # a new connection whenever somebody was served
+        turns.put(entry(job, connection=job))
+        taken.append(turns.take(0.0, NO_SLACK, math.inf).job)
+    assert set(taken) >= {0, 1, 2}
+
+
+def test_turns_jumps_leave_half_to_the_others():
+    turns = Turns()
+    for job in range(20):
+        turns.put(entry(job, connection=job))
+        turns.put(entry(100 + job, connection=99, deadline=0.01))
+    taken = [turns.take(0.0, 0.02, math.inf).job for _ in range(20)]
+    assert taken[0] == 100 and sum(job < 100 for job in taken) == 10
+
+
+def test_turns_many_short_lived_connections_leave_nothing_behind():
+    turns = Turns()
+    turns.put(entry(0, connection=0))
+    for job in range(1, 5000):          # one always waits, so that the queue is never empty
+        turns.put(entry(job, connection=job, deadline=1e6 + job))
+        taken = turns.take(0.0, NO_SLACK, math.inf)
+        assert taken.where == RUNNING
+    assert len(turns._flows) < 10 and len(turns._due) < 10 and len(turns._urgent) < 10
