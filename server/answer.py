@@ -92,8 +92,7 @@ class Renderer:
         if user:
             rest += ", " + user
         if want_logits:
-            # Nine significant digits read back as the same float32 (IEEE 754: 1 + 24 log10 2).
-            rest += ', "logits": [' + ", ".join(f"{value:.9g}" for value in row.logits) + "]"
+            rest += ', "logits": [' + ", ".join(map(_float, row.logits)) + "]"
         return head, rest
 
 
@@ -105,3 +104,10 @@ def render_error(code: str, message: str, trace_id: str) -> bytes:
 
 def _quote(value: int | str) -> str:
     return encode_basestring(value) if isinstance(value, str) else str(value)
+
+
+def _float(value: float) -> str:
+    """A float32 that reads back as the same: nine significant digits do (IEEE 754: 1 + 24 log10 2),
+    and a point or an exponent, without which a reader takes it for an integer (and -0 for 0)."""
+    text = f"{value:.9g}"
+    return text if "." in text or "e" in text else text + ".0"
