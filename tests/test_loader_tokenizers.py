@@ -133,29 +133,6 @@ def test_wordpiece_long_run_without_spaces_equals_its_parts():
     assert tokenizer.encode("a" * 3_000_000, None, UNLIMITED).ids == [2, 1, 3]
 
 
-def test_wordpiece_reads_only_what_the_limit_can_hold(monkeypatch):
-    from loader.tokenizers import wordpiece
-    read = []
-    monkeypatch.setattr(wordpiece, "words", lambda text, casing, real=wordpiece.words: (
-        read.append(len(text)), real(text, casing))[1])
-    tokenizer = small()
-    for text in ("a b c d " * 500_000, "." * 4_000_000, "中" * 1_000_000,
-                 " ".join(str(number) for number in range(500_000))):
-        read.clear()
-        got = tokenizer.encode(text, None, 512)
-        assert len(got.ids) == 512 and got.truncated
-        assert sum(read) < 20_000
-
-
-def test_wordpiece_caches_stay_bounded(monkeypatch):
-    from loader.tokenizers import wordpiece
-    monkeypatch.setattr(wordpiece, "CACHED_CHUNKS", 100)
-    tokenizer = small()
-    for number in range(1000):
-        tokenizer.encode(f"w{number} " + "y" * 200, None, 64)
-    assert len(tokenizer._chunks) <= 100
-
-
 def test_wordpiece_word_longer_than_the_limit_is_unknown_even_if_listed():
     tokenizer = small(extra=["q" * 101])
     assert tokenizer.encode("q" * 101, None, 64).ids == [2, 1, 3]

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from loader.errors import CheckpointError
-from loader.tokenizers.bert_normalizer import Casing, words
+from loader.tokenizers.bert_normalizer import Casing
+from loader.tokenizers.bert_words import words
 from tools.training import checkpoint, texts, vocabulary
 from tools.training.report import Progress, Report, compare
 

@@ -1,0 +1,14 @@
+"""The files of a checkpoint that describe its tokeniser, as they were read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class TokenizerFiles(NamedTuple):
+    """The parsed files of a checkpoint; {} for a settings file that is not there."""
+
+    tokenizer_json: dict[str, Any] | None
+    vocab_txt: bytes | None
+    tokenizer_config: dict[str, Any]
+    special_tokens_map: dict[str, Any]
