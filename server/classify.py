@@ -143,7 +143,8 @@ class Classifier:
         if self._logs_text:
             log.event("request", trace_id=self.replies.trace_id(exchange),
                       texts=[text for text, _, _ in body.texts])
-        exchange.details = body, texts, spent_s * 1000
+        # Not the texts themselves, which may be megabytes.
+        exchange.details = body.many, body.logits, body.top_k, texts, spent_s * 1000
         exchange.group = self.open(exchange, exchange, jobs, exchange.plan.priority)
 
     def open(self, target: object, exchange: Exchange, jobs: Sequence[JobRow], priority: int,
@@ -164,10 +165,10 @@ class Classifier:
 
     def finish(self, exchange: Exchange, outcome: Outcome) -> None:
         """Answers an exchange whose group ended "ok"."""
-        body, texts, tokenize_ms = exchange.details
+        is_many, wants_logits, top_k, texts, tokenize_ms = exchange.details
         results, renderer = outcome.results, self.renderer
         trace = self.replies.trace_id(exchange)
-        if not body.many:
+        if not is_many:
             at = 0
             row, winner = self.judge(texts[0], results[0])
             has_failed = winner is None
@@ -180,10 +181,10 @@ class Classifier:
             self.replies.refuse(exchange, outcome_error(Outcome("failed"))[0], now)
             return
         latency_ms = (now - exchange.received_at) * 1000
-        if body.many:
-            content = renderer.many(*zip(*judged), body.logits, body.top_k, trace, latency_ms)
+        if is_many:
+            content = renderer.many(*zip(*judged), wants_logits, top_k, trace, latency_ms)
         else:
-            content = renderer.one(row, winner, body.logits, body.top_k, trace, latency_ms)
+            content = renderer.one(row, winner, wants_logits, top_k, trace, latency_ms)
         fields = self.timing_fields(results[at], texts[at][1], tokenize_ms, latency_ms)
         self.replies.send(exchange, 200, content, JSON, now, fields, latency_ms)
 

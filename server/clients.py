@@ -13,6 +13,7 @@ from collections.abc import Callable
 from server.connection import NEVER, Connection
 from server.errors import ClientError
 from server.http1 import Head, Parser
+from server.inflight import Outcome
 from server.replies import Replies
 from server.requests import Requests
 from server.routes import Routes
@@ -20,6 +21,10 @@ from server.routes import Routes
 REQUESTS_A_TURN = 32        # of one connection
 CONNECTIONS_A_TURN = 64     # of those with more to pull
 TIMERS_A_TURN = 500
+# Bodies that are being received or wait to be read, together; a connection counts from the second
+# number of bytes on. Beyond, requests that still send are refused.
+HELD_BYTES = 256 << 20
+COUNTED_FROM_BYTES = 64 << 10
 IDLE_ENOUGH_S = 0.5         # to be closed for a new client, where there is no room for both
 CLOSED_FOR_ROOM = 16
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
@@ -40,6 +45,7 @@ class Clients:
         self._replies = replies
         self._requests = requests
         self._known_heads: dict[bytes, Head] = {}
+        self._held_bytes = 0
         self._next_number = 1
         self._timers: list[tuple[float, int, Connection]] = []
         self.on_close: Callable[[], None] = lambda: None
@@ -90,6 +96,7 @@ class Clients:
                 break
             if event is None:
                 connection.is_stalled = parser.has_more
+                self._hold(connection, parser.buffered, now)
                 if connection.has_ended and not parser.has_more and parser.started:
                     self._replies.refuse(
                         connection.reading or connection.begin(None),
@@ -102,8 +109,22 @@ class Clients:
                 if plan.refusal is not None and (event.content_length or event.chunked):
                     self._replies.refuse(exchange, plan.refusal, now)
             else:
+                if connection.held_bytes:
+                    self._hold(connection, 0, now)
                 self._requests.take(connection.body_read(now), event.content, now)
         connection.is_stalled = True
+
+    def _hold(self, connection: Connection, size: int, now: float) -> None:
+        """Notes what a connection holds of a request that is being received."""
+        size = size if size > COUNTED_FROM_BYTES else 0
+        self._held_bytes += size - connection.held_bytes
+        connection.held_bytes = size
+        if size and self._held_bytes + self._requests.held_bytes > HELD_BYTES \
+                and connection.reading is not None:
+            self._requests.refuse(connection.reading, Outcome("refused", (), "full", 1000), now)
+            self._held_bytes -= size
+            connection.held_bytes = 0
+            connection.parser.discard()
 
     def settle(self, connection: Connection, now: float) -> None:
         """Writes, and watches the connection for what it needs next; forgets it if it is gone."""
@@ -135,6 +156,7 @@ class Clients:
             return
         del self.connections[connection.socket.fileno()]
         self.again.pop(connection.number, None)
+        self._held_bytes -= connection.held_bytes
         for exchange in connection.close():
             self._requests.abandon(exchange)
         self.on_close()

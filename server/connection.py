@@ -71,6 +71,7 @@ class Connection:
 
     __slots__ = ("number", "socket", "parser", "exchanges", "reading", "waiting_bytes", "has_ended",
                  "is_stalled", "is_closing", "is_lingering", "is_gone", "mask", "timer", "since",
+                 "held_bytes",
                  "_out", "_on_answer", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
                  "_owes_continue")
 
@@ -88,6 +89,7 @@ class Connection:
         self.is_lingering = False
         self.is_gone = False         # nothing can be written any more
         self.mask = 0                # what the front watches it for
+        self.held_bytes = 0          # of an unfinished request, as the front counts them
         self.timer = NEVER           # the front's next look at its deadline
         self._out: list[bytes | memoryview] = []
         self._on_answer = on_answer

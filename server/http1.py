@@ -82,6 +82,10 @@ class Parser:
         """Takes the next bytes of the connection."""
         self._buffer += data
 
+    def discard(self) -> None:
+        """Gives back the memory of a request that is not wanted; nothing can be parsed after it."""
+        self._buffer = self._content = bytearray()
+
     def take_whole(self, data: bytes) -> tuple[Head, bytes] | None:
         """(head, content) of the one request that `data` is, where its head is known already.
 

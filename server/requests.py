@@ -7,6 +7,7 @@ flight comes back through `finish`.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from server import log
 from server.classify import INLINE_BYTES, Classifier
@@ -22,6 +23,15 @@ from server.status import Status
 PIECES_S = 0.004            # a turn's share for such pieces
 
 
+class Work(NamedTuple):
+    """A body that is worked on in pieces; `size` bytes are held for it."""
+
+    exchange: Exchange
+    task: Iterator
+    stream: Windows | None
+    size: int
+
+
 class Requests:
     """Answers the requests of one front; `classifier` is None until the model is there.
 
@@ -35,7 +45,8 @@ class Requests:
         self.is_over = False                    # the drain's time is: nothing more is computed
         self.settle: Callable[[Connection, float], None] = lambda connection, now: None
         self.hear_master: Callable[[], None] = lambda: None
-        self.work: deque[tuple[Exchange, Iterator, Windows | None]] = deque()
+        self.work: deque[Work] = deque()
+        self.held_bytes = 0                     # of bodies that `work` has not finished with
         self._page = page
         self._inflight = inflight
         self._replies = replies
@@ -69,32 +80,36 @@ class Requests:
         if refusal is None and self.is_over:
             refusal = Outcome("draining", retry_ms=1000)
         if refusal is not None:
-            self._refuse(exchange, refusal, now)
+            self.refuse(exchange, refusal, now)
             return
         try:
             if plan.kind == RECORDS:
                 self._start(Windows(classifier, exchange, BodySource(content), False, self._wake),
-                            len(content) <= INLINE_BYTES)
+                            len(content))
             elif plan.kind == FILE:
                 self._start(Windows(classifier, exchange, FileSource(self._records, content), True,
-                                    self._wake), False)
+                                    self._wake), INLINE_BYTES + 1)
             else:
                 task = classifier.start(exchange, content)
                 if task is not None:
-                    self.work.append((exchange, task, None))
+                    self._queue(Work(exchange, task, None, len(content)))
         except ClientError as error:
             self._replies.refuse(exchange, error, now)
         except Exception as error:
             self._fault(exchange, error)
 
-    def _start(self, stream: Windows, at_once: bool) -> None:
+    def _start(self, stream: Windows, size: int) -> None:
         stream.exchange.stream = stream
         self._streams.add(stream)
-        if not at_once:
-            self.work.append((stream.exchange, stream.task, stream))
+        if size > INLINE_BYTES:
+            self._queue(Work(stream.exchange, stream.task, stream, size))
             return
         while self._step(stream.exchange, stream.task, stream):
             continue
+
+    def _queue(self, work: Work) -> None:
+        self.held_bytes += work.size
+        self.work.append(work)
 
     def _step(self, exchange: Exchange, task: Iterator, stream: Windows | None) -> bool:
         """One piece of work on a body; whether another can follow at once."""
@@ -127,7 +142,7 @@ class Requests:
         self._replies.refuse_outcome(exchange, Outcome("failed"), time.monotonic())
 
     def _wake(self, stream: Windows) -> None:
-        self.work.append((stream.exchange, stream.task, stream))
+        self.work.append(Work(stream.exchange, stream.task, stream, 0))
 
     def _end_stream(self, stream: Windows) -> None:
         self._streams.discard(stream)
@@ -138,17 +153,21 @@ class Requests:
         """A turn's share of work that was cut into pieces."""
         until = time.monotonic() + PIECES_S
         while self.work:
-            exchange, task, stream = self.work.popleft()
-            if exchange.is_gone:
-                task.close()
-            elif self._step(exchange, task, stream):
-                self.work.append((exchange, task, stream))
+            work = self.work.popleft()
+            exchange, task, stream, size = work
+            if not exchange.is_gone and self._step(exchange, task, stream):
+                self.work.append(work)
             else:
-                self.settle(exchange.connection, time.monotonic())
+                self.held_bytes -= size
+                if exchange.is_gone:
+                    task.close()
+                else:
+                    self.settle(exchange.connection, time.monotonic())
             if time.monotonic() > until:
                 break
 
-    def _refuse(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
+    def refuse(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
+        """Answers with what is not "ok", and counts it among refusals if it is one."""
         reason = self._replies.refuse_outcome(exchange, outcome, now)
         if reason:
             self._page.counter("refused_total", reason=reason).add()
@@ -169,7 +188,7 @@ class Requests:
                 self.classifier.finish(exchange, outcome)
             else:
                 exchange.group = 0
-                self._refuse(exchange, outcome, now)
+                self.refuse(exchange, outcome, now)
         except Exception as error:
             self._fault(exchange, error)
         if stream is not None and stream.is_over:
@@ -196,7 +215,7 @@ class Requests:
         for target in list(open_ones.values()):
             if type(target) is Exchange:
                 self.classifier.abandon(target.group)
-                self._refuse(target, Outcome("draining", retry_ms=1000), now)
+                self.refuse(target, Outcome("draining", retry_ms=1000), now)
                 self.settle(target.connection, now)
         for stream in list(self._streams):
             stream.fail(Outcome("draining", retry_ms=1000))

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from loader.wire import write_record
+from server import clients
 from server.connection import PROBE_AFTER_S
 from server.inflight import Outcome
 from server.messages import Reason
@@ -317,3 +318,27 @@ def test_requests_texts_are_logged_only_when_asked(make_desk, capfd):
 def test_requests_answer_is_json_to_a_strict_reader(desk):
     answer = desk.connect().ask({"text": "a", "user_id": "\u2028\"\\\x7f"})
     assert json.loads(answer.body)["user_id"] == "\u2028\"\\\x7f"
+
+
+def test_requests_bodies_beyond_what_is_held_are_refused_while_they_arrive(desk, monkeypatch):
+    monkeypatch.setattr(clients, "HELD_BYTES", 400_000)
+    senders = [desk.connect() for _ in range(3)]
+    for sender in senders:
+        sender.send(post(b"x" * 200_000)[:180_000])
+    statuses = [sender.heard()[9:12] for sender in senders]
+    assert statuses == [b"", b"", b"429"]
+    answer = senders[2].read()
+    assert answer.headers["retry-after"] == "1" and answer.headers["connection"] == "close"
+    senders[0].send(b"x" * 20_200)
+    assert senders[0].read().code == "invalid_json"
+    for sender in senders[1:]:
+        sender.close()
+    assert desk.clients._held_bytes == 0 and desk.requests.held_bytes == 0
+
+
+def test_requests_long_bodies_count_as_held_until_they_were_worked_on(desk):
+    client = desk.connect()
+    client.send(post({"texts": ["word " * 1000] * 200}))
+    assert desk.requests.held_bytes == 0 and len(desk.jobs) == 200
+    desk.answer()
+    assert len(client.read().json["results"]) == 200

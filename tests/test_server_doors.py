@@ -1,0 +1,141 @@
+"""A front's listeners: its own, a stale neighbour's, limits, and the last ones to be let in."""
+
+import errno
+import select
+import socket
+
+import pytest
+
+from server import doors as module
+from server.doors import BREATH_S, FAREWELL_S, STALE_S, Doors
+from server.metrics import Registry
+
+
+@pytest.fixture
+def world():
+    """(doors of front 0 of two, both listeners, pages, poll, a function that connects to one)."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    for listener in listeners:
+        listener.setblocking(False)
+    registry, poll, clients = Registry(2, 1), select.epoll(), []
+    pages = [registry.page("front", index, 1) for index in range(2)]
+
+    def come(index):
+        clients.append(socket.create_connection(listeners[index].getsockname(), timeout=5))
+
+    yield Doors(listeners, 0, pages, poll, 3), listeners, pages, poll, come
+    for sock in [*listeners, *clients]:
+        sock.close()
+    poll.close()
+
+
+def ready(poll):
+    return [number for number, _ in poll.poll(0)]
+
+
+def let_in(doors, listener, connections=0, now=10.0):
+    accepted = doors.accept(listener.fileno(), connections, now)
+    for client in accepted:
+        client.close()
+    return len(accepted)
+
+
+def test_doors_own_listener_is_polled_a_fresh_neighbours_is_not(world):
+    doors, (own, other), pages, poll, come = world
+    pages[1].turn(10.0)
+    doors.watch(10.0)
+    come(0)
+    come(1)
+    assert ready(poll) == [own.fileno()]
+    assert let_in(doors, own) == 1 and ready(poll) == []
+
+
+def test_doors_stale_neighbours_listener_is_adopted_and_given_back(world):
+    doors, (own, other), pages, poll, come = world
+    pages[1].turn(10.0)
+    come(1)
+    doors.watch(10.0 + STALE_S - 0.01)
+    assert ready(poll) == []
+    doors.watch(10.0 + STALE_S + 0.2)
+    assert ready(poll) == [other.fileno()] and let_in(doors, other) == 1
+    pages[1].turn(11.0)
+    doors.watch(11.1)
+    come(1)
+    assert ready(poll) == []
+
+
+def test_doors_full_front_lets_nobody_in_until_one_leaves(world):
+    doors, (own, _), pages, poll, come = world
+    pages[1].turn(10.0)
+    doors.watch(10.0)
+    for _ in range(4):
+        come(0)
+    assert let_in(doors, own, connections=1) == 2
+    assert let_in(doors, own, connections=3) == 0 and ready(poll) == []
+    doors.watch(10.01)
+    assert ready(poll) == []
+    doors.released()
+    doors.watch(10.02)
+    assert ready(poll) == [own.fileno()]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_doors_without_descriptors_wait_a_breath(world, number, monkeypatch):
+    doors, (own, _), pages, poll, come = world
+
+    class Failing:
+        def accept(self):
+            raise OSError(number, "limit")
+
+    pages[1].turn(10.0)
+    doors.watch(10.0)
+    come(0)
+    listener = doors._listeners[own.fileno()]
+    doors._listeners[own.fileno()] = Failing()
+    assert let_in(doors, own) == 0 and ready(poll) == []
+    doors._listeners[own.fileno()] = listener
+    doors.watch(10.0 + BREATH_S / 2)
+    assert ready(poll) == []
+    pages[1].turn(10.0 + BREATH_S)
+    doors.watch(10.0 + BREATH_S)
+    assert ready(poll) == [own.fileno()] and let_in(doors, own) == 1
+
+
+def test_doors_client_that_is_gone_already_stops_nobody(world):
+    doors, (own, _), pages, poll, come = world
+    real, answers = own, [OSError(errno.ECONNABORTED, "gone"), OSError(errno.EPROTO, "gone")]
+
+    class Aborting:
+        def accept(self):
+            if answers:
+                raise answers.pop()
+            return real.accept()
+
+    come(0)
+    doors._listeners[own.fileno()] = Aborting()
+    assert let_in(doors, own) == 1
+
+
+def test_doors_accept_in_a_turn_is_bounded(world, monkeypatch):
+    monkeypatch.setattr(module, "ACCEPTS_A_TURN", 2)
+    doors, (own, _), _, _, come = world
+    for _ in range(3):
+        come(0)
+    assert let_in(doors, own) == 2
+
+
+def test_doors_that_close_let_in_who_waits_and_then_nobody(world):
+    doors, (own, other), pages, poll, come = world
+    doors.watch(10.0)
+    address = own.getsockname()
+    doors.close_soon(20.0)
+    come(0)
+    assert other.fileno() < 0 and not doors.is_closed
+    assert doors.last_clients(0, 20.0) == []
+    last = doors.last_clients(0, 20.0 + FAREWELL_S)
+    assert len(last) == 1 and doors.is_closed
+    last[0].close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=5)
+    doors.watch(30.0)
+    assert ready(poll) == [] and doors.last_clients(0, 30.0) == []
