@@ -55,7 +55,8 @@ def test_answer_first_of_equal_labels_wins():
 
 
 @pytest.mark.parametrize("function,logits,scores", [
-    ("sigmoid", [0.0, 50.0, -50.0], [0.5, 1.0, 0.0]), ("none", [-3.25, 4.0, 0.5], [-3.25, 4.0, 0.5]),
+    ("sigmoid", [0.0, 50.0, -50.0], [0.5, 1.0, 0.0]),
+    ("none", [-3.25, 4.0, 0.5], [-3.25, 4.0, 0.5]),
     ("softmax", [-100.0, 5.0, -1000.0], [0.0, 1.0, 0.0])])
 def test_answer_scores_follow_the_function(function, logits, scores):
     answer = one(ROW._replace(logits=logits), card={**CARD, "function": function})

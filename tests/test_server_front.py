@@ -1,4 +1,4 @@
-"""Fronts as processes: stopping, adoption of a listener, limits of descriptors, signals."""
+"""Fronts as processes: stopping, adopting a neighbour's listener, descriptor limits, signals."""
 
 import contextlib
 import http.client
