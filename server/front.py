@@ -18,14 +18,14 @@ from loader.tokenizers.table import open_tokenizer
 from server import codec, link, log
 from server.classify import Classifier
 from server.clients import Clients
-from server.connection import NEVER
+from server.connection import NEVER, Connection
 from server.doors import CONNECTIONS_IN_ALL, SPARE_DESCRIPTORS, Doors
 from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
 from server.messages import MessageError
 from server.metrics import DRAINING, UP
 from server.processes import ChildSpec, arm
 from server.replies import Replies
-from server.requests import Requests
+from server.requests import Requests, log_fault
 from server.routes import Routes
 from server.status import Status
 
@@ -107,17 +107,20 @@ class Front:
         if now - asleep_at - wait_s > LATE_S:
             self._patient_until = now + LATE_S
         self.replies.tick()
-        has_orders = False
+        has_orders, knocks = False, []
         for number, mask in events:
             connection = self.clients.connections.get(number)
             if connection is not None:
-                self.clients.serve(connection, mask, time.monotonic())
+                self._serve(connection, mask)
             elif self.link is not None and number == self.link.fileno():
                 self._serve_link(mask)
             elif number == self.control.fileno():
                 has_orders = True
             else:
-                self._let_in(number)
+                knocks.append(number)
+        # Last, because a new client may get the descriptor of one that left in this very turn.
+        for number in knocks:
+            self._let_in(number)
         self._take_messages(now)
         # After the link: what a dead dispatcher had sent counts before its death does.
         if has_orders:
@@ -145,6 +148,16 @@ class Front:
                     NEVER if self.link is not None else self.relink_at)
         # Rounded up to a millisecond, so that what is waited for is due when the wait ends.
         return max(0.001, until - now) if until > now else 0.0
+
+    def _serve(self, connection: Connection, mask: int) -> None:
+        now = time.monotonic()
+        try:
+            self.clients.serve(connection, mask, now)
+        except Exception as error:
+            # A fault of ours costs this client alone.
+            log_fault(error)
+            connection.is_gone = True
+            self.clients.settle(connection, now)
 
     def _let_in(self, listener: int) -> None:
         now = time.monotonic()
@@ -248,7 +261,7 @@ class Front:
             elif kind == "phase":
                 self._enter(message["phase"], now)
             elif kind == "death" and message["role"] == "dispatcher":
-                self.inflight.dispatcher_died(message["fault"])
+                self.inflight.dispatcher_died(message["incarnation"], message["fault"])
         if has_ended:
             os._exit(0)     # the master is gone
 

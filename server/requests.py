@@ -67,7 +67,8 @@ class Requests:
             self._replies.send(exchange, 200, b"", TEXT, now)
         else:
             status, body, content_type = self._status.answer(plan.action, now)
-            self._replies.send(exchange, status, body, content_type, time.monotonic())
+            self._replies.send(exchange, status, body, content_type, time.monotonic(),
+                               b"Retry-After: 1\r\n" if status == 503 else b"")
 
     def _infer(self, exchange: Exchange, plan: Plan, content: bytes, now: float) -> None:
         inflight, classifier = self._inflight, self.classifier
@@ -127,12 +128,7 @@ class Requests:
 
     def _fault(self, exchange: Exchange, error: Exception) -> None:
         """A fault of ours costs this request alone, not the front and all its clients."""
-        where = error.__traceback__
-        while where.tb_next is not None:
-            where = where.tb_next
-        log.event("front_fault", error=type(error).__name__,
-                  trace_id=self._replies.trace_id(exchange),
-                  where=f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}")
+        log_fault(error, self._replies.trace_id(exchange))
         if exchange.status:
             exchange.connection.is_gone = True
             return
@@ -210,13 +206,16 @@ class Requests:
     def give_up(self, now: float) -> None:
         """The drain's time is over: what is still open is answered so."""
         self.is_over = True
-        open_ones = {id(target): target for target in (
-            self.classifier.targets.values() if self.classifier is not None else ())}
-        for target in list(open_ones.values()):
-            if type(target) is Exchange:
-                self.classifier.abandon(target.group)
-                self.refuse(target, Outcome("draining", retry_ms=1000), now)
-                self.settle(target.connection, now)
+        targets = list(self.classifier.targets.values()) if self.classifier is not None else []
+        open_ones = [target for target in targets if type(target) is Exchange]
+        open_ones += [work.exchange for work in self.work
+                      if work.stream is None and not work.exchange.is_gone]
+        self.work.clear()
+        for exchange in open_ones:
+            if exchange.group:
+                self.classifier.abandon(exchange.group)
+            self.refuse(exchange, Outcome("draining", retry_ms=1000), now)
+            self.settle(exchange.connection, now)
         for stream in list(self._streams):
             stream.fail(Outcome("draining", retry_ms=1000))
             self._end_stream(stream)
@@ -243,3 +242,12 @@ class Requests:
         if not self._has_worked:
             self._has_worked = True
             self._page.set_worked()
+
+
+def log_fault(error: Exception, trace_id: str | None = None) -> None:
+    """Says where an exception came from; not its text, which may hold a client's."""
+    where = error.__traceback__
+    while where.tb_next is not None:
+        where = where.tb_next
+    log.event("front_fault", error=type(error).__name__, trace_id=trace_id,
+              where=f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}")
