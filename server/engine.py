@@ -27,6 +27,8 @@ def run(spec: ChildSpec, program: Program, card: dict, costs: list[tuple[int, in
     """Serves until the process is killed or the master ends."""
     arm(spec)
     spec.control.send({"type": "up", "pid": os.getpid()})
+    if spec.control.receive_all()[1]:
+        return          # given up meanwhile: the place may have a new engine
     _take_niceness(spec.settings.engine_nice)
     Engine(spec, program, card, costs, kind).serve()
 
@@ -85,10 +87,9 @@ class Engine:
         if self.link in readable:
             self.is_rested = False
             messages, has_ended = self.link.receive()
-            for data in messages:
-                if not self._serve_batch(data):
-                    has_ended = True
-                    break
+            # Of a dispatcher that is gone nobody awaits an answer.
+            while messages and not has_ended:
+                has_ended = not self._serve_batch(messages.pop(0))
             if has_ended:
                 self.link.close()
                 self.link = None

@@ -35,8 +35,11 @@ class SelfTestError(Exception):
 def run(spec: ChildSpec) -> None:
     """Waits for the model, loads it, says ready, then forks an engine for each request."""
     arm(spec)
-    spec.page.promise(time.monotonic() + LOAD_LEASE_S)
-    card, program, costs = _load(spec)
+    try:
+        card, program, costs = _load(spec)
+    except SelfTestError as error:
+        print(f"the self-test failed: {error}", file=sys.stderr)
+        sys.exit(BROKEN)
     gc.collect()
     gc.freeze()
     spec.control.send({"type": "ready"})
@@ -54,13 +57,14 @@ def run(spec: ChildSpec) -> None:
 
 
 def _load(spec: ChildSpec) -> tuple[dict, Program, list[tuple[int, int, float]]]:
-    select.select((spec.control,), (), (), LOAD_LEASE_S)
+    spec.page.promise(time.monotonic() + LOAD_LEASE_S)
     ((_, (card_fd, weights_fd)),) = spec.control.receive()
     card = open_card(card_fd)
     weights = map_file(weights_fd)
     os.close(card_fd)
     os.close(weights_fd)
     program = build(card, weights)
+    spec.page.promise(time.monotonic() + LOAD_LEASE_S)
     program.warm()
     self_test(program, card)
     return card, program, program.costs()
@@ -89,6 +93,7 @@ def _fork_engine(spec: ChildSpec, message: dict, control_fd: int, program: Progr
         os.close(control_fd)
         os.waitpid(middle, 0)
         return
+    middle = os.getpid()
     try:
         if os.fork():
             os._exit(0)
@@ -100,10 +105,9 @@ def _fork_engine(spec: ChildSpec, message: dict, control_fd: int, program: Progr
     engine_spec = ChildSpec("engine", index, incarnation, spec.generation, spec.settings, control,
                             registry.page("engine", index, spec.generation), registry,
                             spec.dispatcher_name, spec.master_pid)
-    # The middle process is still the parent for a moment.
-    while os.getppid() != spec.master_pid:
-        if os.getppid() == 1:
-            os._exit(0)
+    # The middle process is the parent for a moment; who comes after it is the master, unless that
+    # died meanwhile, which `arm` notices.
+    while os.getppid() == middle:
         time.sleep(0.0005)
     live(lambda given: engine.run(given, program, card, costs, ENGINE_KINDS.index("cpu")),
          engine_spec)

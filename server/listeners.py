@@ -44,8 +44,8 @@ def open_listeners(host: str, port: int, count: int, share_port: bool) -> list[s
 
 
 def shown_address(host: str, port: int) -> str:
-    """host:port as a URL has it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    """host:port as a URL has it; the host may stand in brackets already."""
+    return f"[{host}]:{port}" if ":" in host and host[0] != "[" else f"{host}:{port}"
 
 
 def _resolve(host: str, port: int) -> tuple[int, tuple]:

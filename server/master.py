@@ -9,7 +9,6 @@ import faulthandler
 import os
 import secrets
 import selectors
-import shlex
 import signal
 import socket
 import sys
@@ -19,11 +18,12 @@ from dataclasses import dataclass
 
 from loader.prepare import ModelFiles, open_card
 from server import dispatcher, forkserver, front, link, log, preparer
+from server.announcement import announcement
 from server.auth import load_keys
 from server.cores import usable_cores
 from server.errors import OperatorError
-from server.listeners import open_listeners, shown_address
-from server.metrics import (ALIVE_UNTIL, CPU_UNTIL, STATE, UP, WORKED, Page, Registry)
+from server.listeners import open_listeners
+from server.metrics import ALIVE_UNTIL, CPU_UNTIL, PID, STATE, UP, WORKED, Page, Registry
 from server.metrics_schema import CAUSES
 from server.processes import (PR_SET_CHILD_SUBREAPER, ChildSpec, Control, fork,
                               set_process_option)
@@ -158,7 +158,7 @@ class Master:
             kind = message["type"]
             if kind == "up":
                 process.pid = message["pid"]
-                process.page.values[0] = process.pid
+                process.page.values[PID] = process.pid
                 if process.pid in self.strays:
                     self._buried(process, self.strays.pop(process.pid), now)
                     return
@@ -175,7 +175,7 @@ class Master:
         if has_ended:
             self.selector.unregister(process.control)
             if not process.pid:
-                self._buried(process, None, now)
+                self._never_came(process, "its forkserver died", now)
 
     def _share_model(self, files: ModelFiles, now: float) -> None:
         self.files = files
@@ -190,6 +190,8 @@ class Master:
                              (self.files.card_fd, second))
 
     def _reap(self) -> None:
+        if all(process.pid for process in self.processes.values()):
+            self.strays.clear()         # nobody is awaited whose number could be among them
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -211,25 +213,35 @@ class Master:
         if process.control in self.selector.get_map():
             self._listen_to(process)
 
-    def _buried(self, process: _Process, status: int | None, now: float) -> None:
-        """A child has ended with a wait status; None where it never came to be."""
+    def _buried(self, process: _Process, status: int, now: float) -> None:
+        """A child has ended with a wait status."""
+        if not self._clear(process):
+            return
+        cause, words = _cause(status)
+        if process.role != "preparer" or cause != "exit-0":
+            log.event("process_died", role=process.role, index=process.index, pid=process.pid,
+                      cause=cause)
+        self.supervisor.exited(process.role, process.index, process.incarnation,
+                               "exit" if cause.startswith("exit") else cause, is_fault(cause),
+                               bool(process.page.get(WORKED)), now, words)
+
+    def _never_came(self, process: _Process, why: str, now: float) -> None:
+        """A child that was ordered is not there, and never was as far as anyone knows."""
+        if self._clear(process):
+            log.event("process_not_started", role=process.role, index=process.index, why=why)
+            self.supervisor.never_came(process.role, process.index, process.incarnation, now, why)
+
+    def _clear(self, process: _Process) -> bool:
+        """Empties a process's place; False where it is not the one in it."""
         place = process.role, process.index
         if self.processes.get(place) is not process:
-            return
+            return False
         del self.processes[place]
-        cause, words = _cause(status)
-        has_worked = bool(process.page.get(WORKED))
         process.page.end()
         if process.control in self.selector.get_map():
             self.selector.unregister(process.control)
         process.control.close()
-        if process.role == "preparer" and cause == "exit-0":
-            return
-        log.event("process_died", role=process.role, index=process.index, pid=process.pid,
-                  cause=cause)
-        self.supervisor.exited(*place, process.incarnation,
-                               "exit" if cause.startswith("exit") else cause, is_fault(cause),
-                               has_worked, now, words)
+        return True
 
     def _readings(self) -> dict[tuple[str, int], Reading]:
         found = {}
@@ -292,25 +304,38 @@ class Master:
         self.processes[action.role, action.index] = process
         self.selector.register(ours, selectors.EVENT_READ, process)
         if action.role == "engine":
-            self.processes["forkserver", 0].control.send(
-                {"type": "spawn", "index": action.index, "incarnation": action.incarnation},
-                (theirs.fileno(),))
+            self._order_engine(process, theirs)
         else:
-            # Before the fork, so that it is the first thing that the child reads.
-            if self.files is not None and action.role in ("front", "forkserver"):
-                self._send_model(process)
-            if self.phase and action.role == "front":
-                process.control.send({"type": "phase", "phase": self.phase})
-            process.pid = fork(ENTRIES[action.role], self._spec(action, theirs, page))
-            page.values[0] = process.pid
-            log.event("process_started", role=action.role, index=action.index, pid=process.pid)
+            self._fork(process, theirs)
         theirs.close()
 
-    def _spec(self, action: Spawn, control: Control, page: Page) -> ChildSpec:
-        is_front, is_dispatcher = action.role == "front", action.role == "dispatcher"
+    def _order_engine(self, process: _Process, theirs: Control) -> None:
+        """The forkserver may have died since this was decided, or die with the order unread: the
+        kernel then drops the descriptor, and the end of its control socket tells."""
+        forker = self.processes.get(("forkserver", 0))
+        if forker is not None:
+            forker.control.send({"type": "spawn", "index": process.index,
+                                 "incarnation": process.incarnation}, (theirs.fileno(),))
+
+    def _fork(self, process: _Process, theirs: Control) -> None:
+        # Before the fork, so that it is the first thing that the child reads.
+        if self.files is not None and process.role in ("front", "forkserver"):
+            self._send_model(process)
+        if self.phase and process.role == "front":
+            process.control.send({"type": "phase", "phase": self.phase})
+        try:
+            process.pid = fork(ENTRIES[process.role], self._spec(process, theirs))
+        except OSError as error:        # a limit on processes or memory, for now
+            self._never_came(process, error.strerror, time.monotonic())
+            return
+        process.page.values[PID] = process.pid
+        log.event("process_started", role=process.role, index=process.index, pid=process.pid)
+
+    def _spec(self, process: _Process, control: Control) -> ChildSpec:
+        is_front, is_dispatcher = process.role == "front", process.role == "dispatcher"
         return ChildSpec(
-            action.role, action.index, action.incarnation, GENERATION, self.settings, control,
-            page, self.registry, self.dispatcher_name, os.getpid(),
+            process.role, process.index, process.incarnation, GENERATION, self.settings, control,
+            process.page, self.registry, self.dispatcher_name, os.getpid(),
             tuple(self.listeners) if is_front else (),
             self.dispatcher_listener if is_dispatcher else None, self.keys)
 
@@ -323,18 +348,15 @@ class Master:
         if process.pid:
             os.kill(process.pid, signal.SIGKILL)
         else:
-            self._buried(process, None, time.monotonic())
+            self._never_came(process, action.why, time.monotonic())
 
     def _announce(self) -> None:
-        card = open_card(self.files.card_fd)
-        url = f"http://{shown_address(self.settings.host, self.port)}"
-        body = shlex.quote('{"text": "Win a free phone now"}')
+        text = announcement(self.settings.host, self.port, open_card(self.files.card_fd),
+                            self.settings.engines, self.settings.api_keys)
         try:
-            print(f"ready {url} model={card['name']} version={card['version']} "
-                  f"engines={self.settings.engines} precision={card['precision']}\n"
-                  f"curl {url}/infer -d {body}", flush=True)
-        except BrokenPipeError:
-            log.event("stdout_closed")
+            os.write(1, text)
+        except OSError as error:
+            log.event("stdout_failed", why=error.strerror)
 
     def _end_all(self) -> None:
         for process in self.processes.values():
@@ -350,12 +372,14 @@ class Master:
                 return
 
 
-def _cause(status: int | None) -> tuple[str, str]:
-    """(cause, words) of a wait status: "exit-3", "sigsegv"; "exit-0" for one that never was."""
-    if status is None:
-        return "exit-0", "it was never started"
+def _cause(status: int) -> tuple[str, str]:
+    """(cause, words) of a wait status: "exit-3", "sigsegv", "signal-40" (it has no name)."""
     if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
+        number = os.WTERMSIG(status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal-{number}"
         return name.lower(), f"killed by {name}"
     code = os.WEXITSTATUS(status)
     return f"exit-{code}", f"it ended with status {code}"

@@ -5,6 +5,7 @@ texts: the forkserver's self-test compares before anything is served.
 """
 
 import os
+import time
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from model.grid import buckets
 from model.program import Row
 from server.processes import ChildSpec, arm
 
+# A large checkpoint on a cold disk, and its reference by numpy on one core.
+LEASE_S = 300.0
 # Short and long, with and without a pair; a slow reference must not delay the start.
 SELF_TEST_TEXTS = (("ok", None), ("Win a free phone now! Call 09061701461.", None),
                    ("The quick brown fox jumps over the lazy dog. " * 2, None),
@@ -26,6 +29,7 @@ def run(spec: ChildSpec) -> None:
     """Sends {"type": "prepared"} with the card, tokenizer and weights descriptors, or
     {"type": "refused", "message": …}."""
     arm(spec)
+    spec.page.promise(time.monotonic() + LEASE_S)
     try:
         prepared = prepare(spec.settings.model, model_name(spec.settings.model), FAMILIES)
         card = prepared.card

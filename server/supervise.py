@@ -7,7 +7,8 @@ Start: fronts, dispatcher, preparer → (prepared) forkserver → (forkserver re
 engine serves) ready. Until the first ready a death ends the server with exit code 3. After it:
 
 - a process that has worked is replaced at once; one that died before it had worked waits 0.1 s,
-  doubling to 5 s, so that a part that cannot start does not spin;
+  doubling to 5 s, so that a part that cannot start does not spin; one that never came to be (a
+  failed fork, a forkserver that died with the order unread) is no death: it is tried again so;
 - a death is a fault unless a signal KILL or TERM from outside caused it, or the process ended with
   status 0; the master's own kill of one that broke its lease is a fault;
 - leases: each process says until when it is alive, and how much CPU time it may have used by then.
@@ -125,7 +126,7 @@ class _Stop:
 
 
 class Supervisor:
-    """The master's decisions. `first_incarnation` numbers lives; no number is used twice."""
+    """The master's decisions. Lives are numbered from 1; no number is used twice."""
 
     def __init__(self, plan: Plan, now: float) -> None:
         self.plan = plan
@@ -193,15 +194,31 @@ class Supervisor:
             self._end(3, f"{role} {index} ended before the server was ready: {words or cause}")
             return
         self._actions.append(CountRestart(role, cause))
-        worked = has_worked or seat.has_worked
-        seat.back_off_s = 0.0 if worked else min(
-            max(2 * seat.back_off_s, FIRST_BACK_OFF_S), LONGEST_BACK_OFF_S)
-        seat.incarnation, seat.killed_why, seat.has_worked = 0, "", False
-        seat.start_at = now + seat.back_off_s
+        self._vacate(seat, has_worked or seat.has_worked, now)
         if role == "front" and self._stop.phase in ("draining", "stop"):
             # Its connections are gone with it, and nobody may come in any more.
             self.drained(index, now)
         self._fill(now)
+
+    def never_came(self, role: str, index: int, incarnation: int, now: float,
+                   words: str = "") -> None:
+        """A process that was to be started is not there and never was."""
+        seat = self._seats.get((role, index))
+        if seat is None or seat.incarnation != incarnation:
+            return
+        if not self.is_ready:
+            self._end(3, f"{role} {index} could not be started: {words}")
+            return
+        self._vacate(seat, False, now)
+        if role == "front" and self._stop.phase in ("draining", "stop"):
+            self.drained(index, now)
+        self._fill(now)
+
+    def _vacate(self, seat: _Seat, has_worked: bool, now: float) -> None:
+        seat.back_off_s = 0.0 if has_worked else min(
+            max(2 * seat.back_off_s, FIRST_BACK_OFF_S), LONGEST_BACK_OFF_S)
+        seat.incarnation, seat.killed_why, seat.has_worked = 0, "", False
+        seat.start_at = now + seat.back_off_s
 
     def drained(self, front: int, now: float) -> None:
         """A front has nothing open any more."""
