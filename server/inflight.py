@@ -115,7 +115,8 @@ class InFlight:
         self._unsent: deque[_Group] = deque()
         self._suspects: deque[_Job] = deque()
         self._alone: _Job | None = None
-        self._doubted: _Job | None = None
+        # Dispatcher's incarnation → the job that it was given alone last, until it is judged.
+        self._given_alone: dict[int, _Job] = {}
         self._cancelled: list[int] = []
         self._deadlines: list[tuple[float, int]] = []
         self._served_at = now
@@ -187,23 +188,20 @@ class InFlight:
         self._suspects.clear()
 
     def link_down(self, now: float) -> None:
-        """The link ended: its dispatcher may be dead, and the job it had alone is in doubt."""
+        """The link ended: its dispatcher may be dead, which the master will tell."""
         self._note_service(now)
         self._is_linked = False
         self._unsent.clear()
         self._cancelled.clear()
         # What was still to be sent on it is sent again with the next.
         self._actions = [action for action in self._actions if isinstance(action, Finish)]
-        if self._alone is not None:
-            self._doubted, self._alone = self._alone, None
+        self._alone = None
         self.state = State(self.state.ready, 0, 0, 0.0, 0.0)
 
-    def dispatcher_died(self, is_fault: bool) -> None:
-        """The master's verdict on the latest death; blames the job that travelled alone."""
-        job = self._alone if self._doubted is None else self._doubted
-        if self._doubted is None:
-            self._alone = None      # judged already when the link's end is seen
-        self._doubted = None
+    def dispatcher_died(self, incarnation: int, is_fault: bool) -> None:
+        """The master's verdict on a dispatcher, before or after its link's end is seen; blames the
+        job that it was given alone."""
+        job = self._given_alone.pop(incarnation, None)
         if job is None or not is_fault or job.number not in self._jobs:
             return
         job.dispatcher_faults += 1
@@ -249,7 +247,7 @@ class InFlight:
 
     def next_timer(self, now: float) -> float | None:
         """When `tick` or `take_actions` has work next, in monotonic seconds; None for never."""
-        if self._unsent or (self._suspects and self._alone is None):
+        if self._unsent or self._may_send_suspect():
             return now
         while self._deadlines and self._deadlines[0][1] not in self._groups:
             heapq.heappop(self._deadlines)
@@ -280,12 +278,17 @@ class InFlight:
             if together:
                 groups.append(_message(held, together))
                 budget -= len(together)
-        while self._alone is None and self._suspects:
+        while self._may_send_suspect():
             job = self._suspects.popleft()
             if job.number in self._jobs:
-                self._alone = job
+                self._alone = self._given_alone[self.state.incarnation] = job
                 groups.append(_message(job.group, [job]))
         return groups
+
+    def _may_send_suspect(self) -> bool:
+        """One at a time, and only once the dispatcher's STATE has said which life it is, so that
+        nobody is blamed for the death of another."""
+        return bool(self._suspects) and self._alone is None and self.state.incarnation > 0
 
     def _take_result(self, result: Result) -> None:
         job = self._jobs.get(result.job)

@@ -69,38 +69,70 @@ def test_inflight_link_lost_in_the_same_turn_leaves_nothing_to_send():
     assert [type(action) for action in held.take_actions()] == [Finish]
 
 
+def next_dispatcher(held, died, is_fault, verdict_first=False):
+    """The dispatcher of that incarnation dies; its successor's STATE is here."""
+    if verdict_first:
+        held.dispatcher_died(died, is_fault)
+    held.link_down(0.0)
+    if not verdict_first:
+        held.dispatcher_died(died, is_fault)
+    held.link_up(0.0)
+    held.receive(State(True, 2, died + 1, 0.0, 0.0), 0.0)
+
+
 def test_inflight_job_sent_five_times_travels_alone_and_is_blamed_after_three_faults():
     held = ready()
     for number in (1, 2):
         held.open(number, 9, LOW, None, [ROW], 0.0)
-    for _ in range(5):
+    for life in range(1, 6):
         assert len(sent(held)) == 2
-        held.link_down(0.0)
-        held.dispatcher_died(True)
-        held.link_up(0.0)
-    for _ in range(2):
+        next_dispatcher(held, life, True)
+    for life in (6, 7, 8):
         assert [job for _, job, _ in sent(held)] == [1]
-        held.link_down(0.0)
-        held.dispatcher_died(True)
-        held.link_up(0.0)
-    assert [job for _, job, _ in sent(held)] == [1]
-    held.dispatcher_died(True)          # the verdict may come before the link's end is seen
-    assert finished(held) == [(1, "failed")]
-    held.link_down(0.0)
-    held.link_up(0.0)
-    assert [job for _, job, _ in sent(held)] == [2]
+        assert held.next_timer(0.0) > 0.0
+        next_dispatcher(held, life, True, verdict_first=life != 6)
+    actions = held.take_actions()
+    assert [a.group for a in actions if isinstance(a, Finish)] == [1]
+    assert [g.group for a in actions if isinstance(a, SendGroups) for g in a.groups] == [2]
     held.receive(result(2), 0.0)
     assert finished(held) == [(2, "ok")]
+
+
+def test_inflight_suspect_waits_until_the_dispatcher_says_which_life_it_is():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW], 0.0)
+    for life in range(1, 6):
+        sent(held)
+        next_dispatcher(held, life, True)
+    sent(held)
+    held.link_down(0.0)
+    held.link_up(0.0)
+    assert sent(held) == [] and held.next_timer(0.0) > 0.0
+    held.receive(State(False, 0, 7, 0.0, 0.0), 0.0)
+    assert held.next_timer(0.0) == 0.0 and len(sent(held)) == 1
+
+
+def test_inflight_late_verdict_on_an_older_dispatcher_blames_nobody():
+    held = ready()
+    held.open(1, 9, LOW, None, [ROW], 0.0)
+    for life in range(1, 6):
+        sent(held)
+        held.link_down(0.0)
+        held.link_up(0.0)
+        held.receive(State(True, 2, life + 1, 0.0, 0.0), 0.0)
+    assert len(sent(held)) == 1             # alone at the sixth, which lives
+    for life in range(1, 6):
+        held.dispatcher_died(life, True)
+    held.receive(result(1), 0.0)
+    assert finished(held) == [(1, "ok")]
 
 
 def test_inflight_outside_kills_of_the_dispatcher_blame_nobody():
     held = ready()
     held.open(1, 9, LOW, None, [ROW], 0.0)
-    for _ in range(40):
+    for life in range(1, 41):
         assert len(sent(held)) == 1
-        held.link_down(0.0)
-        held.dispatcher_died(False)
-        held.link_up(0.0)
+        next_dispatcher(held, life, False)
     held.receive(result(1), 0.0)
     assert (1, "ok") in finished(held)
 
