@@ -1,37 +1,35 @@
 """A text's words, from its start or from its end, only as far as someone reads on.
 
-Worked on in windows: the classes of a window's code points as bytes, in which a regular expression
-finds the next word. So the work is linear in what is read, whatever the text is made of.
+Worked on in windows: the classes of a window's code points as bytes, in which the next word is
+found by looking for single bytes, which C does at the speed of memory. So the work is linear in
+what is read, whatever the text is made of.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
-from loader.tokenizers.bert_normalizer import (
-    ALONE, Casing, code_point_classes, normalize_letters, normalize_word)
+from loader.tokenizers.bert_normalizer import ALONE, LETTER, SPACE, Casing, Normalizer
 
-# Code points looked at in one piece; doubled as long as one word fills it.
-WINDOW = 4096
-
-# In classes: a code point that is a word, or a run that begins with a letter; it goes on to the
-# next space or lone code point. Reversed, it takes in what leaves nothing in front of the word.
-_WORD = re.compile(rb"\x03|\x00[\x00\x01\x04]*")
+# Code points looked at in one piece, and the most words of one: those take about 1 ms. A window
+# grows while there are no words in it, or while one word fills it.
+WINDOW = 1024
+EMPTY_WINDOW = 1 << 16
+GROWTH = 4
 
 
 class WordReader:
     """Cuts texts into normalised words; special tokens in them come as they stand.
 
-    `specials` begin and end with a code point that is a word of its own, and no occurrence of one
-    can overlap another; `is_readable` says so. A word of more than `limit` code points comes as
-    `too_long`.
+    `specials` are such that `is_readable` says yes. A word of more than `limit` code points comes
+    as `too_long`.
     """
 
-    def __init__(self, casing: Casing, specials: Iterable[str] = (), limit: int = 1 << 30,
+    def __init__(self, normalizer: Normalizer, specials: Iterable[str] = (), limit: int = 1 << 30,
                  too_long: str = "") -> None:
-        self._casing, self._limit, self._too_long = casing, limit, too_long
-        self._classes = code_point_classes(casing)
+        self._normalizer, self._limit, self._too_long = normalizer, limit, too_long
         ordered = sorted(specials, key=len, reverse=True)
         self._longest = len(ordered[0]) if ordered else 0
         self._first = {token[0] for token in ordered}
@@ -41,31 +39,12 @@ class WordReader:
 
     def read(self, text: str, at: int = 0) -> Iterator[list[str]]:
         """The words from `at` on, those of a window at a time, in order."""
-        size, end = WINDOW, len(text)
-        while at < end:
+        size = WINDOW
+        while at < len(text):
             window = text[at:at + size]
-            classes = self._classes.of(window)
-            is_last, words, here = at + len(window) == end, [], 0
-            while found := _WORD.search(classes, here):
-                start, stop = found.span()
-                if classes[start] == ALONE:
-                    word = window[start]
-                    if word in self._first and \
-                            (special := self._forward.match(text, at + start)):
-                        word, stop = special.group(), special.end() - at
-                    else:
-                        word = self._lone(word)
-                elif stop == len(window) and not is_last:
-                    here = start
-                    break
-                else:
-                    word = self._run(window[start:stop], classes[start:stop])
-                words.append(word)
-                here = stop
-            else:
-                here = max(here, len(window))
-            size = WINDOW if here else 2 * size
-            at += here
+            words, done = self._window(window, at + len(window) == len(text), text, at, False)
+            size = _next_size(size, words, done)
+            at += done
             yield words
 
     def read_back(self, text: str, end: int) -> Iterator[list[str]]:
@@ -73,46 +52,79 @@ class WordReader:
         size = WINDOW
         while end > 0:
             window = text[max(0, end - size):end][::-1]
-            classes = self._classes.of(window)
-            is_last, words, here = len(window) == end, [], 0
-            while found := _WORD.search(classes, here):
-                start, stop = found.span()
-                if classes[start] == ALONE:
-                    word, edge = window[start], end - start
-                    special = word in self._last and self._backward.match(
-                        text[max(0, edge - self._longest):edge][::-1])
-                    if special:
-                        word, stop = special.group()[::-1], start + special.end()
-                    else:
-                        word = self._lone(word)
-                elif stop == len(window) and not is_last:
-                    here = start
-                    break
-                else:
-                    word = self._run(window[start:stop][::-1], classes[start:stop][::-1])
-                words.append(word)
-                here = stop
-            else:
-                here = max(here, len(window))
-            size = WINDOW if here else 2 * size
-            end -= here
+            words, done = self._window(window, len(window) == end, text, end, True)
+            size = _next_size(size, words, done)
+            end -= done
             yield words
 
-    def _lone(self, mark: str) -> str:
-        return mark if mark.isascii() else normalize_letters(mark, self._casing)
+    def _window(self, window: str, is_last: bool, text: str, at: int,
+                is_reversed: bool) -> tuple[list[str], int]:
+        """(the first words of a window, how many code points they take), a word that goes on behind
+        it left out. The window begins at text[at], or is reversed and ends there.
 
-    def _run(self, raw: str, classes: bytes) -> str:
-        word = normalize_word(raw, classes, self._casing, self._limit)
-        return self._too_long if word is None else word
+        A word is a code point alone, or goes from a letter to the next space or code point alone.
+        Reversed it takes in what leaves nothing in front of it, and leaves out what is behind it.
+        """
+        classes = self._normalizer.classes(window)
+        size, words, here, letter, alone, space = len(window), [], 0, -1, -1, -1
+        while here < size and len(words) < WINDOW:
+            # Each of these is the first of its class from `here` on; each byte is searched once.
+            if letter < here:
+                letter = _find(classes, LETTER, here)
+            if alone < here:
+                alone = _find(classes, ALONE, here)
+            if alone < letter:
+                word, here = self._alone(window[alone], alone, text, at, is_reversed)
+            elif letter == size:
+                return words, size
+            else:
+                if space < letter:
+                    space = _find(classes, SPACE, letter)
+                stop = min(space, alone)
+                if stop == size and not is_last:
+                    return words, letter
+                step = -1 if is_reversed else 1
+                word = self._normalizer.word(window[letter:stop][::step],
+                                             classes[letter:stop][::step], self._limit)
+                word, here = self._too_long if word is None else word, stop
+            words.append(word)
+        return words, here
+
+    def _alone(self, mark: str, offset: int, text: str, at: int,
+               is_reversed: bool) -> tuple[str, int]:
+        """(the special token that this code point begins or else its own form, the offset behind
+        it), which may lie outside the window."""
+        if is_reversed:
+            if mark in self._last:
+                edge = at - offset
+                found = self._backward.match(text[max(0, edge - self._longest):edge][::-1])
+                if found:
+                    return found.group()[::-1], offset + found.end()
+        elif mark in self._first:
+            found = self._forward.match(text, at + offset)
+            if found:
+                return found.group(), found.end() - at
+        return mark if mark.isascii() else self._normalizer.form(mark), offset + 1
 
 
-def is_readable(specials: Iterable[str], casing: Casing) -> bool:
+def _find(classes: bytes, wanted: bytes, start: int) -> int:
+    """Where the class comes next, the length if it does not."""
+    found = classes.find(wanted, start)
+    return len(classes) if found < 0 else found
+
+
+def _next_size(size: int, words: list[str], done: int) -> int:
+    if not done:
+        return GROWTH * size
+    return WINDOW if words else max(size, min(GROWTH * size, EMPTY_WINDOW))
+
+
+def is_readable(specials: Iterable[str], normalizer: Normalizer) -> bool:
     """Whether a reader finds exactly these tokens: each begins and ends with a code point that is
     a word of its own, and none holds or overlaps another (or itself, moved)."""
-    tokens, classes = list(specials), code_point_classes(casing)
+    tokens = list(specials)
     for token in tokens:
-        edges = classes.of(token[:1] + token[-1:])
-        if edges.count(ALONE) < 2:
+        if not token or normalizer.classes(token[0] + token[-1]) != 2 * ALONE:
             return False
         for other in tokens:
             if token != other and token in other:
@@ -122,6 +134,11 @@ def is_readable(specials: Iterable[str], casing: Casing) -> bool:
     return True
 
 
+@lru_cache(maxsize=4)
+def _plain_reader(casing: Casing) -> WordReader:
+    return WordReader(Normalizer(casing))
+
+
 def words(text: str, casing: Casing) -> list[str]:
     """All normalised words of a text without special tokens."""
-    return [word for part in WordReader(casing).read(text) for word in part]
+    return [word for part in _plain_reader(casing).read(text) for word in part]

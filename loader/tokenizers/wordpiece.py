@@ -8,10 +8,10 @@ is too long or too sparse for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from loader.tokenizers.bert_normalizer import Casing
+from loader.tokenizers.bert_normalizer import Casing, Normalizer
 from loader.tokenizers.bert_words import WordReader
 from loader.tokenizers.encoding import WHOLE_CHARACTERS, Frame, Tokenizer
 
@@ -21,6 +21,8 @@ CACHED_CHARACTERS = 32
 CACHED_CHUNKS = 1 << 14
 # A block with fewer ids than this is no text: the rest is left to the reader, which does not mind.
 SPARSE_IDS = WHOLE_CHARACTERS // 64
+# Pieces are looked for from the longest that begins with the same so many code points.
+HEAD = 3
 
 _PLAIN = re.compile(r"[\x21-\x7e]+")
 _ASCII_WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z]")
@@ -58,11 +60,12 @@ class WordPiece(Tokenizer):
         self._unknown = self._vocabulary[table["unknown"]]
         self._lower_case = casing.lower_case
         self._word_limit: int = table["word_limit"]
-        self._longest_piece = max(map(len, self._vocabulary))
+        self._longest = _longest_pieces(self._vocabulary)
         self._alphabet = set().union(*self._vocabulary)
         self._special_start = re.compile("[" + "".join(
             re.escape(token[0]) for token in specials) + "]")
-        self._reader = WordReader(casing, specials, self._word_limit, table["unknown"])
+        self._reader = WordReader(Normalizer(casing), specials, self._word_limit,
+                                  table["unknown"])
         self._chunks = _ChunkCache(self._chunk_ids)
 
     def ids(self, text: str) -> list[int]:
@@ -125,16 +128,27 @@ class WordPiece(Tokenizer):
         # Most unknown words have a letter of no piece; the loop would find that out at its end.
         if len(word) > self._word_limit or not self._alphabet.issuperset(word):
             return self._unknown,
-        pieces, at = [], 0
+        pieces, at, behind = [], 0, ""
         while at < len(word):
-            end = min(len(word), at + self._longest_piece)
-            while end > at:
-                found = vocabulary.get("##" + word[at:end] if at else word[:end])
+            end = at + self._longest.get(behind + word[at:at + HEAD], HEAD - 1)
+            while True:
+                found = vocabulary.get(behind + word[at:end])
                 if found is not None:
                     break
                 end -= 1
-            else:
-                return self._unknown,
+                if end <= at:
+                    return self._unknown,
             pieces.append(found)
-            at = end
+            at, behind = min(end, len(word)), "##"
         return tuple(pieces)
+
+
+def _longest_pieces(vocabulary: Iterable[str]) -> dict[str, int]:
+    """The length, without ##, of the longest token by its first HEAD code points behind its ##."""
+    longest: dict[str, int] = {}
+    for token in vocabulary:
+        behind = 2 if token.startswith("##") else 0
+        head, length = token[:behind + HEAD], len(token) - behind
+        if length >= HEAD and length > longest.get(head, 0):
+            longest[head] = length
+    return longest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from loader.errors import CheckpointError, shown
-from loader.tokenizers.bert_normalizer import Casing
+from loader.tokenizers.bert_normalizer import Casing, Normalizer
 from loader.tokenizers.bert_words import is_readable
 from loader.tokenizers.files import TokenizerFiles
 
@@ -41,7 +41,7 @@ def wordpiece_table(files: TokenizerFiles) -> dict[str, Any]:
     specials = {name: vocabulary[name] for name in names.values() if name in vocabulary}
     specials.update(added)
     casing = Casing(*_casing(files))
-    if not is_readable(specials, casing):
+    if not is_readable(specials, Normalizer(casing)):
         raise CheckpointError(f"{where}: the special tokens {', '.join(map(shown, specials))} are "
                               "not all set apart by punctuation, as in [CLS]; such are not read "
                               "by this version.")
