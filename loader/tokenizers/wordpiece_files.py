@@ -19,7 +19,8 @@ BERT_CLASSES = {None, *(f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBer
 FILE_CLASSES = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 WORD_LIMIT = 100
 IDS_LIMIT = 1 << 31
-ADDED_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+# Flags that change where a token is found. lstrip and rstrip take spaces away that no id tells of.
+ADDED_FLAGS = ("single_word", "normalized")
 
 
 def wordpiece_table(files: TokenizerFiles) -> dict[str, Any]:
@@ -27,9 +28,12 @@ def wordpiece_table(files: TokenizerFiles) -> dict[str, Any]:
     if files.tokenizer_json is not None:
         where = "tokenizer.json"
         vocabulary, unknown, word_limit = _json_vocabulary(files.tokenizer_json)
+        frame = _frame(files.tokenizer_json.get("post_processor"))
     else:
-        where, unknown, word_limit = "vocab.txt", None, WORD_LIMIT
+        where, unknown, word_limit, frame = "vocab.txt", None, WORD_LIMIT, ()
         vocabulary = _text_vocabulary(files.vocab_txt)
+    follows_file = files.tokenizer_config.get("tokenizer_class") in FILE_CLASSES \
+        and files.tokenizer_json is not None
     names = _special_names(files)
     if unknown is not None and unknown != names["unk_token"]:
         names["unk_token"] = unknown
@@ -40,7 +44,11 @@ def wordpiece_table(files: TokenizerFiles) -> dict[str, Any]:
                                   "vocabulary; use the model's own tokenizer files.")
     specials = {name: vocabulary[name] for name in names.values() if name in vocabulary}
     specials.update(added)
-    casing = Casing(*_casing(files))
+    first, last = names["cls_token"], names["sep_token"]
+    if follows_file and frame != (f"{first}0", "A0", f"{last}0", "B1", f"{last}1"):
+        raise CheckpointError(f"tokenizer.json: the post_processor does not put {shown(first)} and "
+                              f"{shown(last)} around texts, as BERT's does.")
+    casing = Casing(*_casing(files, follows_file))
     if not is_readable(specials, Normalizer(casing)):
         raise CheckpointError(f"{where}: the special tokens {', '.join(map(shown, specials))} are "
                               "not all set apart by punctuation, as in [CLS]; such are not read "
@@ -49,7 +57,8 @@ def wordpiece_table(files: TokenizerFiles) -> dict[str, Any]:
         "vocabulary": {**vocabulary, **specials}, "unknown": names["unk_token"],
         "cls": specials[names["cls_token"]], "sep": specials[names["sep_token"]],
         "specials": specials, "casing": casing, "cuts_left": _cuts_left(files),
-        "word_limit": word_limit,
+        # The reference makes BERT's classes anew with this limit, whatever the file says.
+        "word_limit": word_limit if follows_file else WORD_LIMIT,
     }
 
 
@@ -65,7 +74,6 @@ def _json_vocabulary(table: dict[str, Any]) -> tuple[dict[str, int], str, int]:
             name = given.get("type") if isinstance(given, dict) else given
             raise CheckpointError(f"tokenizer.json: the {part} is {shown(name)}, served is "
                                   f"{wanted}.")
-    _check_post_processor(table.get("post_processor"))
     vocabulary = model.get("vocab")
     if not isinstance(vocabulary, dict) or not vocabulary:
         raise CheckpointError("tokenizer.json: model.vocab is not an object of tokens; save the "
@@ -81,34 +89,42 @@ def _json_vocabulary(table: dict[str, Any]) -> tuple[dict[str, int], str, int]:
     return vocabulary, unknown, limit
 
 
-def _check_post_processor(part: Any) -> None:
-    """Refuses what says of itself that it puts in other tokens than [CLS] A [SEP] (B [SEP]); which
-    tokens these are, the special names decide, as in the reference."""
-    if part is None or isinstance(part, dict) and part.get("type") == "BertProcessing":
-        return
+def _frame(part: Any) -> tuple[str, ...]:
+    """The names and types of [CLS] A [SEP] B [SEP] as the post_processor puts them: ("[CLS]0",
+    "A0", "[SEP]0", "B1", "[SEP]1"); () for none. Refuses anything but such a frame."""
+    if part is None:
+        return ()
+    if isinstance(part, dict) and part.get("type") == "BertProcessing":
+        first, last = (str(value[0]) if isinstance(value, list) and value else "?"
+                       for value in (part.get("cls"), part.get("sep")))
+        return f"{first}0", "A0", f"{last}0", "B1", f"{last}1"
     if not isinstance(part, dict) or part.get("type") != "TemplateProcessing":
         name = part.get("type") if isinstance(part, dict) else part
         raise CheckpointError(f"tokenizer.json: the post_processor is {shown(name)}, served is "
                               "TemplateProcessing.")
-    defined = part.get("special_tokens")
+    defined, frame = part.get("special_tokens"), ()
     for key, wanted in (("single", "sAs"), ("pair", "sAsBs")):
         steps = part.get(key)
-        found = "".join(map(_template_step, steps)) if isinstance(steps, list) else ""
-        names = [step["SpecialToken"]["id"] for step in steps if "SpecialToken" in step] \
-            if found == wanted else []
-        if not names or not isinstance(defined, dict) or not set(names) <= set(defined):
+        found = [_template_step(step) for step in steps] if isinstance(steps, list) else []
+        names = {name for kind, name, _ in found if kind == "s"}
+        if "".join(kind for kind, _, _ in found) != wanted or not isinstance(defined, dict) \
+                or not names <= set(defined):
             raise CheckpointError(f"tokenizer.json: the post_processor's {key} template is not "
                                   "[CLS] A [SEP] (B [SEP]) of tokens that it defines; save the "
                                   "tokenizer again.")
+        frame = tuple(f"{name}{number}" for _, name, number in found)
+    return frame
 
 
-def _template_step(step: Any) -> str:
-    """"s" for a special token, "A" or "B" for a text, "?" for anything else."""
+def _template_step(step: Any) -> tuple[str, str, Any]:
+    """("s" for a special token, "A" or "B" for a text, "?" for anything else; name; type)."""
     (kind, value), = step.items() if isinstance(step, dict) and len(step) == 1 else ((None, None),)
     name = value.get("id") if isinstance(value, dict) else None
     if kind == "SpecialToken" and isinstance(name, str):
-        return "s"
-    return name if kind == "Sequence" and name in ("A", "B") else "?"
+        return "s", name, value.get("type_id")
+    if kind == "Sequence" and name in ("A", "B"):
+        return name, name, value.get("type_id")
+    return "?", "", None
 
 
 def _check_ids(vocabulary: dict[str, Any]) -> None:
@@ -167,17 +183,15 @@ def _added_tokens(files: TokenizerFiles, specials: set[str]) -> dict[str, int]:
         if not isinstance(content, str) or type(number) is not int or not 0 <= number < IDS_LIMIT:
             raise CheckpointError(f"tokenizer.json: added_tokens holds {shown(token)}, not a "
                                   "token with content and id.")
-        flags = [flag for flag in ("lstrip", "rstrip", "single_word", "normalized")
-                 if token.get(flag)]
-        if content not in specials or flags:
-            what = f"with {flags[0]}" if flags else "beside the special ones"
-            raise CheckpointError(f"tokenizer.json: the added token {shown(content)} {what} is "
-                                  "not read by this version.")
+        _check_added(token, specials, "tokenizer.json")
         stored = files.tokenizer_json["model"]["vocab"].get(content, number)
         if stored != number:
             raise CheckpointError(f"tokenizer.json: {shown(content)} has the id {number} as an "
                                   f"added token and {stored} in the vocabulary.")
         found[content] = number
+    stored = files.tokenizer_config.get("added_tokens_decoder") or {}
+    for token in stored.values() if isinstance(stored, dict) else [stored]:
+        _check_added(token, specials, "tokenizer_config.json")
     extra = files.tokenizer_config.get("additional_special_tokens") \
         or files.tokenizer_config.get("extra_special_tokens")
     if extra:
@@ -186,15 +200,29 @@ def _added_tokens(files: TokenizerFiles, specials: set[str]) -> dict[str, int]:
     return found
 
 
-def _casing(files: TokenizerFiles) -> tuple[bool, bool, bool]:
+def _check_added(token: Any, specials: set[str], where: str) -> None:
+    if not isinstance(token, dict):
+        raise CheckpointError(f"{where}: {shown(token)} is not an added token.")
+    content = token.get("content")
+    flags = [flag for flag in ADDED_FLAGS if token.get(flag)]
+    if not isinstance(content, str) or content not in specials or flags:
+        what = f"with {flags[0]}" if flags else "beside the special ones"
+        raise CheckpointError(f"{where}: the added token {shown(content)} {what} is not read by "
+                              "this version.")
+
+
+def _casing(files: TokenizerFiles, follows_file: bool) -> tuple[bool, bool, bool]:
     """(lower_case, strip_accents, split_ideographs).
 
     For BERT's classes tokenizer_config.json and its defaults count, not tokenizer.json's own
     normaliser; a tokenizer class without rules of its own takes the file as it is.
     """
     config, name = files.tokenizer_config, files.tokenizer_config.get("tokenizer_class")
-    if name in FILE_CLASSES and files.tokenizer_json is not None:
+    if follows_file:
         source, where = files.tokenizer_json["normalizer"], "tokenizer.json"
+        if source.get("clean_text") is False:
+            raise CheckpointError("tokenizer.json: the normalizer's clean_text is false, served "
+                                  "is true.")
         keys = ("lowercase", "strip_accents", "handle_chinese_chars")
     elif name in BERT_CLASSES:
         source, where = config, "tokenizer_config.json"
