@@ -3,130 +3,157 @@
 import argparse
 import random
 import sys
-from pathlib import Path
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
 from loader.errors import CheckpointError
 from loader.tokenizers.bert_normalizer import Casing
 from loader.tokenizers.bert_words import words
-from tools.training import checkpoint, texts, vocabulary
-from tools.training.report import Progress, Report, compare
+from tools.training import card, checkpoint, encoder, options, tokens, vocabulary
+from tools.training.report import Progress, Report, compare, total
+from tools.training.texts import Labelled, TrainingError, folds, read_tsv
+
+if TYPE_CHECKING:
+    from tools.training.network import Classifier
+
+HELD_OUT_PARTS = 10     # without --eval one of so many is held out
+FOLDS_SEED = 0          # which texts are held out does not hang on --seed
+
+
+class Trained(NamedTuple):
+    """A network, the config and tokens it was made with, and the longest text it saw (tokens)."""
+
+    network: "Classifier"
+    config: dict
+    tokens: tokens.Tokens
+    longest: int
 
 
 def main(argv: list[str] | None = None) -> int:
     """Trains, prints the held-out report, writes the folder; 2 with one sentence if it cannot."""
-    options = _parser().parse_args(argv)
+    parser = options.parser()
+    chosen = parser.parse_args(argv)
     try:
-        return _run(options)
-    except (texts.TextsError, CheckpointError) as refusal:
+        _settle(chosen)
+        if chosen.folds:
+            return _cross_validate(chosen)
+        return _train_and_write(chosen, parser)
+    except (TrainingError, CheckpointError) as refusal:
         print(refusal, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("\nstopped; nothing was written", file=sys.stderr)
+        return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.train", description=__doc__,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("train", help="label<TAB>text a line, UTF-8")
-    parser.add_argument("-o", "--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--force", action="store_true", help="replace the folder if it exists")
-    parser.add_argument("--eval", help="texts to report on; never used to choose anything "
-                        "(without it: a tenth of the training texts is held out)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, order and drop-out")
-    parser.add_argument("--threads", type=int, default=1, help="cores to train on")
-    parser.add_argument("--card", type=Path, help="text that opens the model's README.md")
-    start = parser.add_argument_group("where it starts")
-    start.add_argument("--init", help="BERT encoder checkpoint to start from, with its vocabulary")
-    start.add_argument("--vocab", type=Path, help="vocab.txt to take instead of learning one")
-    start.add_argument("--vocab-size", type=int, default=6000, help="tokens to learn at most")
-    start.add_argument("--cased", action="store_true", help="keep upper case and accents")
-    size = parser.add_argument_group("a new network's size")
-    size.add_argument("--layers", type=int, default=2)
-    size.add_argument("--width", type=int, default=128)
-    size.add_argument("--heads", type=int, default=2)
-    size.add_argument("--positions", type=int, default=512, help="longest text in tokens")
-    size.add_argument("--dropout", type=float, default=0.1)
-    recipe = parser.add_argument_group("recipe")
-    recipe.add_argument("--epochs", type=int, default=10)
-    recipe.add_argument("--batch", type=int, default=32)
-    recipe.add_argument("--learning-rate", type=float, default=1e-3)
-    recipe.add_argument("--word-dropout", type=float, default=0.1)
-    return parser
+def _settle(chosen: argparse.Namespace) -> None:
+    """Fills in what hangs on other flags, and refuses flags that contradict each other."""
+    if chosen.folds and (chosen.out or chosen.eval):
+        raise TrainingError("--folds reports on parts of TRAIN.tsv and writes nothing; leave out "
+                            "--out and --eval")
+    if not chosen.folds and not chosen.out:
+        raise TrainingError("--out is missing: name the folder to write")
+    if chosen.init and (chosen.vocab or chosen.cased):
+        raise TrainingError("--init brings its own tokenizer; leave out --vocab and --cased")
+    if chosen.width % chosen.heads:
+        raise TrainingError(f"--width {chosen.width} is no multiple of --heads {chosen.heads}; "
+                            "change one of them")
+    rate, epochs = (options.ENCODER_RATE, options.ENCODER_EPOCHS) if chosen.init else \
+        (options.NEW_RATE, options.NEW_EPOCHS)
+    chosen.learning_rate = chosen.learning_rate or rate
+    chosen.epochs = chosen.epochs or epochs
 
 
-def _run(options: argparse.Namespace) -> int:
-    if options.out.exists() and not options.force:
-        raise texts.TextsError(f"{options.out} exists; choose another folder or add --force")
-    data = texts.read_tsv(options.train)
-    if options.eval:
-        held = texts.read_tsv(options.eval, data.names)
+def _train_and_write(chosen: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    checkpoint.check_place(chosen.out, chosen.force)
+    first = card.opening(chosen)
+    data = read_tsv(chosen.train)
+    if chosen.eval:
+        held, held_out = read_tsv(chosen.eval, data.names), chosen.eval
+        sources = [chosen.train, chosen.eval]
     else:
-        data, held = texts.hold_out(data, 0.1, random.Random(0))
-    import torch        # late, so that --help and refusals come at once
-    from tools.training.loop import Recipe, predict, train
-    from tools.training.network import Classifier, count_parameters
-    torch.manual_seed(options.seed)
-    torch.set_num_threads(options.threads)
-    config, parameters, tokens, lower_case = _start(options, data)
-    tokenizer = checkpoint.text_tokenizer(tokens, lower_case)
-    limit = config["max_position_embeddings"]
-    rows = [tokenizer.encode(text, None, limit).ids for text in data.texts]
-    network = Classifier(config, len(data.names))
-    if parameters:
-        _load(network, parameters, options.init)
-    print(f"{len(rows)} texts, labels {', '.join(data.names)}; {len(tokens)} tokens, "
-          f"{count_parameters(network):,} parameters", file=sys.stderr)
-    recipe = Recipe(options.epochs, options.batch, options.learning_rate,
-                    word_dropout=options.word_dropout, seed=options.seed)
-    train(network, rows, data.labels, tokens.index("[UNK]"), recipe, Progress())
-    guesses = predict(network, [tokenizer.encode(text, None, limit).ids for text in held.texts])
-    report = compare(data.names, held.labels, guesses)
+        data, held = folds(data, HELD_OUT_PARTS, random.Random(FOLDS_SEED))[0]
+        held_out, sources = f"a tenth of {chosen.train}, held out", [chosen.train]
+    trained = _fit(chosen, data, Progress())
+    report = _report(trained, held)
     print(report.text())
-    arrays = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
-    checkpoint.write(options.out, config, data.names, tokens, lower_case, arrays,
-                     _card(options, report))
-    print(f"wrote {options.out}", file=sys.stderr)
+    counts = Counter(data.labels)
+    facts = [f"{len(data.texts):,} texts: " + ", ".join(
+                 f"{counts[index]:,} {name}" for index, name in enumerate(data.names)),
+             _longest(trained),
+             *(f"{path}: sha256 {card.fingerprint(path)}…" for path in sources)]
+    text = card.model_card(first, card.command(parser, chosen), facts, held_out, report)
+    arrays = {name: tensor.numpy() for name, tensor in trained.network.state_dict().items()}
+    checkpoint.write(chosen.out, trained.config, data.names, arrays,
+                     {**trained.tokens.files, "README.md": text.encode()})
+    print(f"wrote {chosen.out}", file=sys.stderr)
     return 0
 
 
-def _start(options: argparse.Namespace, data: texts.Labelled) -> tuple[dict, dict, list[str], bool]:
-    """(config, parameters, tokens, lower_case): of an encoder, or new with a vocabulary."""
-    if options.init:
-        return checkpoint.read_encoder(options.init)
-    if options.vocab:
+def _cross_validate(chosen: argparse.Namespace) -> int:
+    """Every text is judged once, by a network (and a vocabulary) that has not seen it."""
+    data = read_tsv(chosen.train)
+    reports = []
+    for number, (rest, held) in enumerate(
+            folds(data, chosen.folds, random.Random(FOLDS_SEED)), 1):
+        reports.append(_report(_fit(chosen, rest, Progress(f"fold {number}  ")), held))
+        print(f"fold {number} of {chosen.folds}: {reports[-1].line()}", flush=True)
+    print(total(reports).text())
+    return 0
+
+
+def _fit(chosen: argparse.Namespace, data: Labelled, progress: Progress) -> Trained:
+    import torch  # late, so that --help and refusals come at once
+    from tools.training.loop import Recipe, train
+    from tools.training.network import Classifier, count_parameters, load
+    torch.set_num_threads(chosen.threads)
+    torch.manual_seed(chosen.seed)
+    config, parameters, kept = _start(chosen, data)
+    network = Classifier(config, len(data.names))
+    load(network, parameters)
+    rows = kept.encode(data.texts)
+    print(f"{len(rows):,} texts, {len(data.names)} labels; {kept.size:,} tokens, "
+          f"{count_parameters(network):,} parameters", file=sys.stderr)
+    recipe = Recipe(chosen.epochs, chosen.batch, chosen.learning_rate, chosen.weight_decay,
+                    chosen.warm_up, chosen.word_dropout, chosen.label_smoothing, chosen.balance,
+                    chosen.seed)
+    train(network, rows, data.labels, kept.unknown, recipe, progress)
+    return Trained(network, config, kept, max(map(len, rows)))
+
+
+def _start(chosen: argparse.Namespace, data: Labelled) -> encoder.Encoder:
+    """What training starts from: an encoder, or new sizes with a vocabulary."""
+    if chosen.init:
+        return encoder.read_encoder(chosen.init, chosen.dropout)
+    if chosen.vocab:
         try:
-            tokens = options.vocab.read_text("utf-8").removesuffix("\n").split("\n")
+            listed = chosen.vocab.read_bytes()
         except OSError as error:
-            raise texts.TextsError(f"{options.vocab}: {error.strerror}") from None
+            raise TrainingError(f"{chosen.vocab}: {error.strerror}") from None
     else:
-        casing = Casing(not options.cased, not options.cased, True)
-        tokens = vocabulary.learn(
-            (word for text in data.texts for word in words(text, casing)), options.vocab_size)
-    config = checkpoint.model_config(len(tokens), options.layers, options.width, options.heads,
-                                     options.positions, options.dropout)
-    return config, {}, tokens, not options.cased
+        casing = Casing(not chosen.cased, not chosen.cased, True)
+        learnt = vocabulary.learn((word for text in data.texts for word in words(text, casing)),
+                                  chosen.vocab_size)
+        listed = "".join(f"{token}\n" for token in learnt).encode()
+    try:
+        kept = tokens.from_vocabulary(listed, not chosen.cased, chosen.positions)
+    except CheckpointError as error:
+        raise TrainingError(f"{chosen.vocab or chosen.train}: {error}") from None
+    config = encoder.new_config(kept.size, chosen.layers, chosen.width, chosen.heads,
+                                chosen.positions, chosen.dropout, kept.pad)
+    return encoder.Encoder(config, {}, kept)
 
 
-def _load(network, parameters: dict, source: str) -> None:
-    import torch
-    known = network.state_dict()
-    for name, array in parameters.items():
-        if name not in known or tuple(known[name].shape) != array.shape:
-            raise CheckpointError(f"{source}: {name} {list(array.shape)} has no place in a BERT of "
-                                  "config.json's sizes.")
-    missing = [name for name in known if name not in parameters
-               and not name.startswith(("classifier.", "bert.pooler."))]
-    if missing:
-        raise CheckpointError(f"{source}: {missing[0]} is missing from model.safetensors.")
-    network.load_state_dict({**known, **{name: torch.tensor(array)
-                                         for name, array in parameters.items()}})
+def _longest(trained: Trained) -> str:
+    if trained.longest == trained.tokens.limit:
+        return f"Texts of more than {trained.longest} tokens were cut."
+    return f"The longest text had {trained.longest} tokens; later positions were not trained."
 
 
-def _card(options: argparse.Namespace, report: Report) -> str:
-    opening = options.card.read_text("utf-8") if options.card else f"# {options.out.name}\n"
-    held = f" --eval {options.eval}" if options.eval else ""
-    command = (f"python -m tools.train {options.train}{held} -o {options.out} "
-               f"--seed {options.seed}")
-    return f"{opening}\nMade by `{command}`. On the held-out texts:\n\n```\n{report.text()}\n```\n"
+def _report(trained: Trained, held: Labelled) -> Report:
+    from tools.training.loop import predict
+    guesses = predict(trained.network, trained.tokens.encode(held.texts))
+    return compare(held.names, held.labels, guesses)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,20 @@ Devlin et al. 2019, post-layernorm. B texts, T tokens, D hidden, H heads, C clas
 """
 
 import math
+from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from model.families import bert
+
 INITIAL_STD = 0.02
+# By the names that model.families.bert gives them.
+ACTIVATIONS = {"gelu": functional.gelu, "relu": functional.relu, "silu": functional.silu,
+               "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+               "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x)}
 
 
 class Embeddings(nn.Module):
@@ -79,10 +87,11 @@ class Layer(nn.Module):
         self.attention = Attention(config)
         self.intermediate = Intermediate(config)
         self.output = AddNorm(config, config["intermediate_size"])
+        self.activation = ACTIVATIONS[bert.ACTIVATIONS[config["hidden_act"]]]
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.attention(x, mask)
-        return self.output(functional.gelu(self.intermediate.dense(x)), x)
+        return self.output(self.activation(self.intermediate.dense(x)), x)
 
 
 class Encoder(nn.Module):
@@ -130,6 +139,14 @@ def _initialise(module: nn.Module) -> None:
                               b=2 * INITIAL_STD)
     if isinstance(module, nn.Linear):
         nn.init.zeros_(module.bias)
+
+
+def load(network: Classifier, parameters: Mapping[str, np.ndarray]) -> None:
+    """Copies the given arrays over the network's own values; their shapes agree."""
+    known = network.state_dict()
+    with torch.no_grad():
+        for name, array in parameters.items():
+            known[name].copy_(torch.tensor(array))
 
 
 def count_parameters(network: nn.Module) -> int:

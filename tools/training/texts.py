@@ -1,12 +1,12 @@
-"""Labelled texts: one `label<TAB>text` a line, UTF-8."""
+"""Labelled texts: one `label<TAB>text` a line, UTF-8, and their division into folds."""
 
 import random
-from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class TextsError(Exception):
-    """A file that is no list of labelled texts: one sentence with the line's number."""
+class TrainingError(Exception):
+    """Training cannot begin or go on: one sentence with the file, the fault and the way out."""
 
 
 class Labelled(NamedTuple):
@@ -17,54 +17,66 @@ class Labelled(NamedTuple):
     texts: list[str]
 
 
-def read_tsv(path: str, names: list[str] | None = None) -> Labelled:
+def read_tsv(path: str, names: Sequence[str] | None = None) -> Labelled:
     """The texts of a file; label names are sorted, or `names` where a model has them already.
 
-    Raises TextsError for an unreadable file, a line without a tab or a text, a label that `names`
-    lacks, and fewer than two labels.
+    Spaces around a label do not count, empty lines are skipped, a text may hold tabs. Raises
+    TrainingError for an unreadable or empty file, a line without a tab or a text, a label that
+    `names` lacks, and fewer than two labels.
     """
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
             lines = file.read().split("\n")
     except OSError as error:
-        raise TextsError(f"{path}: {error.strerror}") from None
+        raise TrainingError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise TextsError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from None
+        raise TrainingError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") \
+            from None
     found, texts = [], []
     for number, line in enumerate(lines, 1):
         line = line.removesuffix("\r")
         if not line:
             continue
         label, tab, text = line.partition("\t")
-        if not tab or not label.strip() or not text.strip():
-            raise TextsError(f"{path}:{number}: is not label<TAB>text")
-        found.append(label.strip())
+        label = label.strip()
+        if not tab or not label or not text.strip():
+            raise TrainingError(f"{path}:{number} is not label<TAB>text; correct or remove it")
+        if names is not None and label not in names:
+            raise TrainingError(f"{path}:{number} has the label {label!r}, but the training texts "
+                                f"have only {', '.join(names)}")
+        found.append(label)
         texts.append(text)
-    known = sorted(set(found)) if names is None else names
+    if not found:
+        raise TrainingError(f"{path} holds no texts; give it lines of label<TAB>text")
+    known = sorted(set(found)) if names is None else list(names)
     if len(known) < 2:
-        raise TextsError(f"{path}: has {len(known)} labels, a classifier needs two")
-    strange = next((label for label in found if label not in known), None)
-    if strange is not None:
-        raise TextsError(f"{path}: the label {strange!r} is not one of {', '.join(known)}")
-    return Labelled(known, [known.index(label) for label in found], texts)
+        raise TrainingError(f"{path} has the one label {known[0]!r}; a classifier needs two")
+    places = {label: index for index, label in enumerate(known)}
+    return Labelled(known, [places[label] for label in found], texts)
 
 
-def hold_out(data: Labelled, share: float, rng: random.Random) -> tuple[Labelled, Labelled]:
-    """(rest, held-out part) with about `share` of each label; equal texts stay on one side."""
+def folds(data: Labelled, count: int, rng: random.Random) -> list[tuple[Labelled, Labelled]]:
+    """`count` times (rest, held-out part): each text is held out once, and about a `count`th part
+    of each label every time.
+
+    Texts equal after lower-casing and collapsing white space stay on one side: a message sent
+    twice would otherwise be known by heart.
+    """
     groups: dict[str, list[int]] = {}
     for index, text in enumerate(data.texts):
         groups.setdefault(" ".join(text.lower().split()), []).append(index)
     order = sorted(groups)
     rng.shuffle(order)
-    wanted = {label: share * count for label, count in Counter(data.labels).items()}
-    held: set[int] = set()
+    parts: list[list[int]] = [[] for _ in range(count)]
+    # The first fold is served last: a label of one text is then not missing from its rest.
+    turns = [count - 1] * len(data.names)
     for key in order:
         label = data.labels[groups[key][0]]
-        if wanted[label] > 0:
-            held.update(groups[key])
-            wanted[label] -= len(groups[key])
-    return (_select(data, [i for i in range(len(data.texts)) if i not in held]),
-            _select(data, sorted(held)))
+        parts[turns[label]] += groups[key]
+        turns[label] = (turns[label] - 1) % count
+    everything = set(range(len(data.texts)))
+    return [(_select(data, sorted(everything.difference(part))), _select(data, sorted(part)))
+            for part in parts]
 
 
 def _select(data: Labelled, indices: list[int]) -> Labelled:

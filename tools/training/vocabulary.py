@@ -2,7 +2,7 @@
 
 Schuster and Nakajima 2012 choose merges by likelihood; counting, as every current trainer does,
 gives nearly the same pieces and is simple to repeat exactly. Ties go to the smaller pair, so the
-result depends on the texts alone.
+result depends on the words alone, not on their order.
 """
 
 import heapq
@@ -10,30 +10,34 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# A character seen less often than this is [UNK]: one vector could not be learnt from it.
-RAREST_CHARACTER = 2
+# A character or pair seen less often than this makes no token: one vector could not be learnt.
+RAREST = 2
+# WordPiece makes [UNK] of a longer word whatever the vocabulary holds.
+LONGEST_WORD = 100
 
 
 def learn(words: Iterable[str], size: int) -> list[str]:
     """At most `size` tokens: the specials, characters, then merges in the order they were made.
 
-    Worked example: "low" × 5, "lower" × 2 and size for one merge: the pairs (l, ##o) and
-    (##o, ##w) both count 7; (##o, ##w) is smaller, so "##ow" is made.
+    Worked example: "low" × 5, "lower" × 2 and size for one merge: the pairs (##o, ##w) and
+    (l, ##o) both count 7; "##o" is the smaller beginning, so "##ow" is made.
     """
-    counts = Counter(words)
+    counts = Counter(word for word in words if 0 < len(word) <= LONGEST_WORD)
     spelled = {word: [word[0], *("##" + mark for mark in word[1:])] for word in counts}
     marks: Counter[str] = Counter()
     for word, count in counts.items():
         for mark in spelled[word]:
             marks[mark] += count
-    alphabet = [mark for mark, count in marks.items() if count >= RAREST_CHARACTER]
-    tokens = [*SPECIALS, *sorted(alphabet)][:size]
-    tokens += _merges(counts, spelled, size - len(tokens), set(tokens))
-    return tokens
+    common = sorted((mark for mark, count in marks.items() if count >= RAREST),
+                    key=lambda mark: (-marks[mark], mark))
+    alphabet = sorted(common[:max(0, size - len(SPECIALS))])
+    tokens = [*SPECIALS, *alphabet]
+    return tokens + _merges(counts, spelled, size - len(tokens), set(tokens))
 
 
-def _merges(counts: Counter, spelled: dict[str, list[str]], wanted: int, known: set[str]
+def _merges(counts: Counter[str], spelled: dict[str, list[str]], wanted: int, known: set[str]
             ) -> list[str]:
+    """Up to `wanted` new tokens; `spelled` (word → its pieces) is joined in place."""
     pairs: Counter[tuple[str, str]] = Counter()
     where: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for word, pieces in spelled.items():
@@ -46,8 +50,8 @@ def _merges(counts: Counter, spelled: dict[str, list[str]], wanted: int, known: 
     while queue and len(merged) < wanted:
         count, pair = heapq.heappop(queue)
         if -count != pairs[pair]:
-            continue                    # counted anew since, and queued anew
-        if -count < 2:
+            continue  # counted anew since, and queued anew
+        if -count < RAREST:
             break
         token = pair[0] + pair[1].removeprefix("##")
         touched: set[tuple[str, str]] = set()
@@ -64,7 +68,7 @@ def _merges(counts: Counter, spelled: dict[str, list[str]], wanted: int, known: 
         for other in touched:
             if pairs[other] > 0:
                 heapq.heappush(queue, (-pairs[other], other))
-        if token not in known:
+        if token not in known:  # "ab" + "##c" and "a" + "##bc" spell the same one
             known.add(token)
             merged.append(token)
     return merged
