@@ -17,7 +17,9 @@ def event(name: str, /, **fields: object) -> None:
     terminal or a full pipe must not stop a process of the house.
     """
     global _dropped
-    words = [time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()), f"event={name}"]
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    words = [f"{stamp}.{int(now % 1 * 1000):03}Z", f"event={name}"]
     words += [f"{key}={_shown(value)}" for key, value in fields.items() if value is not None]
     if _dropped:
         words.append(f"dropped_lines={_dropped}")

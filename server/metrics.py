@@ -69,11 +69,6 @@ class Page:
     def begin(self, pid: int, incarnation: int, generation: int, now: float,
               lease_s: float = LOOP_LEASE_S) -> None:
         """A new process takes the place; called by the master before it can write itself."""
-        for metric in SCHEMAS.get(self.role, ()):
-            if metric.kind in ("gauge", "peak"):
-                first = HEADER_SLOTS + self._slots[(metric.name, *metric.samples()[0])]
-                for slot in range(first, first + len(metric.samples())):
-                    self.values[slot] = 0.0
         values = self.values
         values[PID], values[INCARNATION], values[GENERATION] = pid, incarnation, generation
         values[WORKED], values[SINCE], values[TURN_AT] = 0, now, now
@@ -81,7 +76,12 @@ class Page:
         values[STATE] = STARTING
 
     def end(self) -> None:
-        """The master reaped the place's process."""
+        """The master reaped the place's process: what it counted stays, what it had is gone."""
+        for metric in SCHEMAS.get(self.role, ()):
+            if metric.kind in ("gauge", "peak"):
+                first = HEADER_SLOTS + self._slots[(metric.name, *metric.sample(0))]
+                for slot in range(first, first + metric.size):
+                    self.values[slot] = 0.0
         self.values[STATE] = GONE
 
     def set_state(self, state: int) -> None:
@@ -129,6 +129,7 @@ class Registry:
     """The mapped file: pages for both parities of generation, inherited by every child."""
 
     def __init__(self, fronts: int, engines: int) -> None:
+        self.engines = engines
         places = [("master", 0), ("dispatcher", 0), ("preparer", 0), ("forkserver", 0),
                   *(("front", index) for index in range(fronts)),
                   *(("engine", index) for index in range(engines))]

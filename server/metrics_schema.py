@@ -5,6 +5,7 @@ the writers. A histogram's `_count` is the sum of its slots, so it equals `+Inf`
 """
 
 import itertools
+import math
 from dataclasses import dataclass, field
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -41,6 +42,19 @@ class Metric:
     def width(self) -> int:
         """Slots of one sample: a histogram has one a bucket, one for +Inf, one for the sum."""
         return len(self.limits) + 2 if self.kind == "histogram" else 1
+
+    @property
+    def size(self) -> int:
+        """How many samples there are: one for each combination of label values."""
+        return math.prod(len(values) for values in self.labels.values())
+
+    def sample(self, number: int) -> tuple:
+        """The label values of a sample, by its place in slot order."""
+        found = []
+        for values in reversed(self.labels.values()):
+            number, place = divmod(number, len(values))
+            found.append(values[place])
+        return tuple(reversed(found))
 
     def samples(self) -> list[tuple]:
         """Every combination of label values, in slot order."""
@@ -91,4 +105,4 @@ def slots(role: str) -> dict[tuple, int]:
 
 
 def page_slots(role: str) -> int:
-    return sum(metric.width * len(metric.samples()) for metric in SCHEMAS.get(role, ()))
+    return sum(metric.width * metric.size for metric in SCHEMAS.get(role, ()))

@@ -1,233 +1,350 @@
-"""Supervision: start order, restarts, leases, blame, stop; all without a process."""
+"""Supervision as a function: start order, restarts, leases, blame, stopping."""
+
+import math
 
 import pytest
 
-from server.supervise import (AnnounceReady, CountRestart, EnterPhase, Exit, Kill, Plan, Reading,
-                              ReportDeath, Spawn, Supervisor, due_s, is_fault)
+from server.supervise import (FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S, TICK_S, AnnounceReady,
+                              CountRestart, EnterPhase, Exit, Kill, Plan, Reading, ReportDeath,
+                              Spawn, Supervisor, due_s, is_fault)
+
+LEASE_S = 5.0
 
 
-class Bench:
-    """A supervisor with a clock; `lives` are the incarnations that it asked for."""
+class Desk:
+    """A supervisor, the clock, and the processes that it believes in, each with its reading."""
 
-    def __init__(self, ready=True, **plan):
-        self.now = 0.0
-        self.supervisor = Supervisor(Plan(2, 2, **plan), 0.0)
-        self.lives = {}
-        self.supervisor.start(0.0)
-        self.actions = self.act()
-        if ready:
-            self.supervisor.prepared(0.1)
-            self.act()
-            self.supervisor.forkserver_ready(self.lives["forkserver", 0], 0.2)
-            self.act()
-            self.supervisor.engine_serves(0.3)
-            self.actions = self.act()
+    def __init__(self, engines=2, fronts=2, **times):
+        self.now = 1000.0
+        self.supervisor = Supervisor(Plan(fronts, engines, **times), self.now)
+        self.alive = {}
+        self.hung = set()
+        self.done = []
+        self.supervisor.start(self.now)
+        self.take()
 
-    def act(self):
+    def take(self):
+        """Obeys; returns and remembers the actions."""
         actions = self.supervisor.take_actions()
         for action in actions:
             if isinstance(action, Spawn):
-                self.lives[action.role, action.index] = action.incarnation
+                assert (action.role, action.index) not in self.alive
+                self.alive[action.role, action.index] = [
+                    action.incarnation, self.now + LEASE_S, 0.0, 0.0]
+        self.done += actions
         return actions
 
-    def die(self, role, index=0, cause="sigkill", worked=True):
-        self.supervisor.exited(role, index, self.lives[role, index], cause, is_fault(cause),
-                               worked, self.now)
-        return self.act()
+    def made_ready(self):
+        self.supervisor.prepared(self.now)
+        self.alive.pop(("preparer", 0), None)
+        self.take()
+        self.supervisor.forkserver_ready(self.alive["forkserver", 0][0], self.now)
+        self.take()
+        self.supervisor.engine_serves(self.now)
+        self.take()
+        return self
 
-    def tick(self, seconds=0.1, **late):
-        """A tick after `seconds`; every process is alive until then unless `late` says when its
-        promise ended, as role=time."""
+    def die(self, role, index=0, cause="sigkill", has_worked=True, words=""):
+        incarnation = self.alive.pop((role, index))[0]
+        self.supervisor.exited(role, index, incarnation, cause, is_fault(cause), has_worked,
+                               self.now, words)
+        return self.take()
+
+    def tick(self, seconds=TICK_S, stopped=()):
+        """Time goes by; everyone but the hung and the stopped shows that it lives."""
         self.now += seconds
-        readings = {place: Reading(late.get(place[0], self.now + 5.0), 0.0, 0.0,
-                                   place[0] == "engine", True) for place in self.lives}
-        self.supervisor.tick(readings, self.now)
-        return self.act()
+        for place, seat in self.alive.items():
+            if place not in self.hung and place not in stopped:
+                seat[1] = self.now + LEASE_S
+        self.supervisor.tick({
+            place: Reading(seat[1], seat[2], seat[3], place[0] == "engine", True)
+            for place, seat in self.alive.items()}, self.now)
+        return self.take()
+
+    def wait(self, seconds, **options):
+        found = []
+        until = self.now + seconds
+        while self.now < until:
+            found += self.tick(**options)
+        return found
 
 
 def spawned(actions):
-    return [(action.role, action.index) for action in actions if isinstance(action, Spawn)]
+    return [(a.role, a.index) for a in actions if isinstance(a, Spawn)]
 
 
-def only(actions, kind):
+def kinds(actions, kind):
     return [action for action in actions if isinstance(action, kind)]
 
 
-def test_supervisor_starts_fronts_before_the_model_and_engines_after_it():
-    bench = Bench(ready=False)
-    assert spawned(bench.actions) == [("front", 0), ("front", 1), ("dispatcher", 0),
-                                      ("preparer", 0)]
-    bench.supervisor.prepared(0.1)
-    assert spawned(bench.act()) == [("forkserver", 0)]
-    bench.supervisor.forkserver_ready(bench.lives["forkserver", 0], 0.2)
-    assert spawned(bench.act()) == [("engine", 0), ("engine", 1)]
-    bench.supervisor.engine_serves(0.3)
-    actions = bench.act()
-    assert only(actions, AnnounceReady) and only(actions, EnterPhase)[0].phase == "serving"
-    bench.supervisor.engine_serves(0.4)
-    assert bench.act() == []
+def test_supervise_start_goes_in_order_and_announces_once():
+    desk = Desk()
+    assert spawned(desk.done) == [("front", 0), ("front", 1), ("dispatcher", 0), ("preparer", 0)]
+    desk.supervisor.prepared(desk.now)
+    assert spawned(desk.take()) == [("forkserver", 0)]
+    desk.supervisor.forkserver_ready(desk.alive["forkserver", 0][0], desk.now)
+    assert spawned(desk.take()) == [("engine", 0), ("engine", 1)]
+    desk.supervisor.engine_serves(desk.now)
+    assert desk.take() == [EnterPhase("serving"), AnnounceReady()]
+    desk.supervisor.engine_serves(desk.now)
+    assert desk.take() == []
 
 
-@pytest.mark.parametrize("role", ["front", "dispatcher", "preparer"])
-def test_supervisor_death_before_the_first_ready_ends_the_server(role):
-    bench = Bench(ready=False)
-    (ended,) = only(bench.die(role, cause="exit"), Exit)
-    assert ended.code == 3 and role in ended.sentence
+def test_supervise_incarnations_are_never_used_twice():
+    desk = Desk().made_ready()
+    for _ in range(20):
+        desk.die("engine", 1)
+        desk.die("front", 0)
+    numbers = [action.incarnation for action in desk.done if isinstance(action, Spawn)]
+    assert len(numbers) == len(set(numbers)) and min(numbers) > 0
 
 
-def test_supervisor_refused_checkpoint_ends_with_its_sentence():
-    bench = Bench(ready=False)
-    bench.supervisor.refused("config.json: no.")
-    assert only(bench.act(), Exit) == [Exit(2, "config.json: no.")]
+@pytest.mark.parametrize("role, index", [("front", 1), ("dispatcher", 0), ("preparer", 0)])
+def test_supervise_death_before_ready_ends_with_its_last_words(role, index):
+    desk = Desk()
+    (end,) = desk.die(role, index, "exit", words="it ended with status 70")[-1:]
+    assert end.code == 3 and "status 70" in end.sentence and role in end.sentence
 
 
-def test_supervisor_stop_before_the_first_ready_ends_at_once():
-    bench = Bench(ready=False)
-    bench.supervisor.signal("TERM", 0.0)
-    assert only(bench.act(), Exit) == [Exit(0)]
+def test_supervise_refused_checkpoint_ends_with_2_and_its_sentence():
+    desk = Desk()
+    desk.supervisor.refused("config.json: no model_type")
+    desk.die("preparer", 0, "exit")
+    assert kinds(desk.done, Exit) == [Exit(2, "config.json: no model_type")]
 
 
-@pytest.mark.parametrize("role", ["front", "dispatcher", "engine", "forkserver"])
-def test_supervisor_worked_process_is_replaced_at_once_with_a_new_number(role):
-    bench = Bench()
-    before = bench.lives[role, 0]
-    actions = bench.die(role)
-    assert (role, 0) in spawned(actions) and bench.lives[role, 0] > before
-    assert only(actions, CountRestart) == [CountRestart(role, "sigkill")]
+def test_supervise_worked_part_is_replaced_at_once_and_counted():
+    desk = Desk().made_ready()
+    for role, index in (("engine", 0), ("front", 1), ("dispatcher", 0), ("forkserver", 0)):
+        actions = desk.die(role, index)
+        assert spawned(actions) == [(role, index)]
+        assert CountRestart(role, "sigkill") in actions
 
 
-def test_supervisor_process_that_never_worked_waits_longer_each_time():
-    bench = Bench()
-    waits = []
+def test_supervise_part_that_never_worked_waits_longer_each_time():
+    desk = Desk().made_ready()
+    expected = FIRST_BACK_OFF_S
     for _ in range(9):
-        actions = bench.die("dispatcher", cause="exit", worked=False)
-        assert spawned(actions) == []
-        waited = 0
-        while not spawned(actions):
-            actions = bench.tick(0.05)
-            waited += 0.05
-        waits.append(waited)
-    assert waits[0] == pytest.approx(0.1, abs=0.06) and waits == sorted(waits)
-    assert waits[-1] == pytest.approx(5.0, abs=0.1)
+        assert spawned(desk.die("front", 0, "exit", has_worked=False)) == []
+        died_at = desk.now
+        while not spawned(desk.tick(0.01)):
+            pass
+        assert desk.now - died_at == pytest.approx(expected, abs=0.02)
+        expected = min(2 * expected, LONGEST_BACK_OFF_S)
+    assert spawned(desk.die("front", 0)) == [("front", 0)], "one that worked starts anew"
+    assert spawned(desk.die("front", 0, has_worked=False)) == []
+    died_at = desk.now
+    while not spawned(desk.tick(0.01)):
+        pass
+    assert desk.now - died_at == pytest.approx(FIRST_BACK_OFF_S, abs=0.02)
 
 
-def test_supervisor_engine_waits_for_a_forkserver():
-    bench = Bench()
-    assert spawned(bench.die("forkserver")) == [("forkserver", 0)]
-    assert spawned(bench.die("engine", 1)) == []
-    bench.supervisor.forkserver_ready(bench.lives["forkserver", 0], bench.now)
-    assert spawned(bench.act()) == [("engine", 1)]
+def test_supervise_timer_names_the_next_start():
+    desk = Desk().made_ready()
+    desk.die("front", 0, has_worked=False)
+    assert desk.supervisor.next_timer(desk.now + 0.05) == pytest.approx(
+        desk.now + FIRST_BACK_OFF_S)
 
 
-def test_supervisor_stale_news_of_an_earlier_life_change_nothing():
-    bench = Bench()
-    old = bench.lives["engine", 0]
-    bench.die("engine", 0)
-    bench.supervisor.exited("engine", 0, old, "sigsegv", True, True, bench.now)
-    bench.supervisor.forkserver_ready(999, bench.now)
-    assert bench.act() == []
+def test_supervise_engine_waits_for_a_forkserver():
+    desk = Desk().made_ready()
+    desk.die("forkserver", has_worked=True)
+    assert spawned(desk.die("engine", 0)) == []
+    assert spawned(desk.wait(1.0)) == []
+    desk.supervisor.forkserver_ready(desk.alive["forkserver", 0][0], desk.now)
+    assert spawned(desk.take()) == [("engine", 0)]
 
 
-@pytest.mark.parametrize("cause,fault", [
-    ("sigkill", False), ("sigterm", False), ("exit-0", False), ("exit", True), ("exit-3", True),
-    ("sigsegv", True), ("sigabrt", True)])
-def test_supervisor_death_is_reported_with_its_fault(cause, fault):
-    bench = Bench()
-    number = bench.lives["engine", 0]
-    (report,) = only(bench.die("engine", 0, cause), ReportDeath)
-    assert report == ReportDeath("engine", 0, number, fault)
+def test_supervise_ready_of_an_older_forkserver_is_void():
+    desk = Desk().made_ready()
+    older = desk.alive["forkserver", 0][0]
+    desk.die("forkserver")
+    desk.die("engine", 0)
+    desk.supervisor.forkserver_ready(older, desk.now)
+    assert spawned(desk.take()) == []
 
 
-def test_supervisor_broken_lease_is_killed_once_and_counts_as_a_fault():
-    bench = Bench()
-    actions = bench.tick(engine=0.05)
-    kills = only(actions, Kill)
-    assert [(kill.role, kill.index) for kill in kills] == [("engine", 0), ("engine", 1)]
-    assert only(bench.tick(engine=0.05), Kill) == []
-    (report, *_) = only(bench.die("engine", 0, "sigkill"), ReportDeath)
-    assert report.is_fault
+def test_supervise_order_that_nobody_took_is_no_death():
+    desk = Desk().made_ready()
+    desk.die("engine", 0)
+    incarnation = desk.alive.pop(("engine", 0))[0]
+    desk.supervisor.never_came("engine", 0, incarnation, desk.now, "its forkserver died")
+    actions = desk.take()
+    assert not kinds(actions, CountRestart) and not kinds(actions, ReportDeath)
+    assert spawned(actions) == []
+    assert spawned(desk.wait(2 * FIRST_BACK_OFF_S)) == [("engine", 0)]
+    desk.supervisor.never_came("engine", 0, incarnation, desk.now, "told twice")
+    assert desk.take() == []
 
 
-def test_supervisor_too_much_cpu_time_is_killed():
-    bench = Bench()
-    readings = {("engine", 0): Reading(99.0, 1.0, 1.1, True, True),
-                ("engine", 1): Reading(99.0, 1.0, 0.9, True, True)}
-    bench.supervisor.tick(readings, 0.1)
-    assert [(kill.role, kill.index) for kill in only(bench.act(), Kill)] == [("engine", 0)]
+def test_supervise_failed_fork_before_ready_ends_with_3():
+    desk = Desk()
+    desk.supervisor.never_came("front", 1, desk.alive["front", 1][0], desk.now, "no memory")
+    assert desk.take()[-1] == Exit(3, "front 1 could not be started: no memory")
 
 
-def test_supervisor_own_stop_moves_every_lease_by_as_much():
-    bench = Bench()
-    promised = bench.now + 5.0
-    bench.tick(0.1, front=promised, dispatcher=promised)
-    assert only(bench.tick(8.0, front=promised, dispatcher=promised), Kill) == []
-    kills = []
-    while not kills and bench.now < 20:
-        kills = only(bench.tick(0.1, front=promised, dispatcher=promised), Kill)
-    assert {kill.role for kill in kills} == {"front", "dispatcher"}
-    assert bench.now == pytest.approx(promised + 7.9, abs=0.2)
+@pytest.mark.parametrize("cause, fault", [
+    ("sigkill", False), ("sigterm", False), ("exit-0", False), ("sigsegv", True), ("exit-3", True),
+    ("sigabrt", True), ("sigbus", True)])
+def test_supervise_only_faults_blame(cause, fault):
+    desk = Desk().made_ready()
+    for role in ("engine", "dispatcher"):
+        incarnation = desk.alive[role, 0][0]
+        assert ReportDeath(role, 0, incarnation, fault) in desk.die(role, 0, cause)
 
 
-def test_supervisor_term_is_lame_duck_then_drain_then_exit():
-    bench = Bench(lame_duck_s=2.0, drain_s=25.0)
-    bench.supervisor.signal("TERM", bench.now)
-    assert only(bench.act(), EnterPhase) == [EnterPhase("lame_duck")]
-    phases = []
-    while not phases:
-        phases = only(bench.tick(), EnterPhase)
-    assert phases == [EnterPhase("draining")] and bench.now == pytest.approx(2.0, abs=0.2)
-    bench.supervisor.drained(0, bench.now)
-    assert bench.act() == []
-    bench.supervisor.drained(1, bench.now)
-    assert only(bench.act(), Exit) == [Exit(0)]
+def test_supervise_death_of_others_is_reported_to_nobody():
+    desk = Desk().made_ready()
+    assert not kinds(desk.die("front") + desk.die("forkserver"), ReportDeath)
 
 
-def test_supervisor_int_skips_the_lame_duck_and_a_second_one_ends_now():
-    bench = Bench()
-    bench.supervisor.signal("INT", bench.now)
-    assert only(bench.act(), EnterPhase) == [EnterPhase("draining")]
-    bench.supervisor.signal("INT", bench.now)
-    assert only(bench.act(), Exit)[0].code == 1
+def test_supervise_expired_lease_kills_once_and_counts_as_a_fault():
+    desk = Desk().made_ready()
+    incarnation = desk.alive["engine", 1][0]
+    desk.hung.add(("engine", 1))
+    actions = desk.wait(LEASE_S + 1)
+    assert [(a.role, a.index) for a in kinds(actions, Kill)] == [("engine", 1)]
+    actions = desk.die("engine", 1, "sigkill")
+    assert ReportDeath("engine", 1, incarnation, True) in actions
+    assert CountRestart("engine", "lease") in actions
 
 
-def test_supervisor_drain_that_takes_too_long_ends_with_one():
-    bench = Bench(drain_s=3.0)
-    bench.supervisor.signal("INT", bench.now)
-    bench.act()
-    seen = []
-    while not only(seen, Exit):
-        seen += bench.tick()
-    assert only(seen, EnterPhase) == [EnterPhase("stop")] and only(seen, Exit)[0].code == 1
-    assert bench.now == pytest.approx(3.3, abs=0.3)
+def test_supervise_cpu_time_beyond_its_promise_kills_and_below_it_does_not():
+    desk = Desk().made_ready()
+    seat = desk.alive["engine", 0]
+    seat[2], seat[3] = 2.0, 1.9
+    assert not kinds(desk.wait(1.0), Kill)
+    seat[3] = 2.1
+    assert [k.why for k in kinds(desk.tick(), Kill)] == ["used more CPU time than its work costs"]
 
 
-def test_supervisor_dead_front_is_drained_and_not_replaced_while_draining():
-    bench = Bench()
-    bench.supervisor.signal("INT", bench.now)
-    bench.act()
-    assert spawned(bench.die("front", 0)) == []
-    bench.supervisor.drained(1, bench.now)
-    assert only(bench.act(), Exit) == [Exit(0)]
+def test_supervise_frozen_machine_kills_nobody():
+    desk = Desk().made_ready()
+    everyone = list(desk.alive)
+    actions = desk.tick(60.0, stopped=everyone)             # the master wakes first
+    actions += desk.wait(LEASE_S - 0.5, stopped=everyone)
+    assert not kinds(actions, Kill)
+    assert len(kinds(desk.wait(2.0, stopped=everyone), Kill)) == len(everyone), \
+        "who goes on saying nothing is killed after a lease of the woken machine's time"
 
 
-def test_supervisor_engines_are_replaced_while_draining():
-    bench = Bench()
-    bench.supervisor.signal("INT", bench.now)
-    bench.act()
-    assert spawned(bench.die("engine", 0)) == [("engine", 0)]
-
-
-def test_supervisor_no_engine_for_too_long_gives_up():
-    bench = Bench(give_up_s=2.0)
-    readings = {}
+def test_supervise_lateness_below_a_second_moves_no_lease():
+    desk = Desk().made_ready()
+    desk.hung.add(("front", 0))
     actions = []
-    while not only(actions, Exit) and bench.now < 10:
-        bench.now += 0.1
-        bench.supervisor.tick(readings, bench.now)
-        actions = bench.act()
-    assert only(actions, Exit)[0].code == 5 and bench.now == pytest.approx(2.4, abs=0.3)
+    for _ in range(6):
+        actions += desk.tick(0.95)
+    assert [(k.role, k.index) for k in kinds(actions, Kill)] == [("front", 0)]
 
 
-def test_due_leaves_room_for_slow_machines():
-    assert due_s(0.0) == (1.0, 10.0)
-    assert due_s(1000.0) == (9.0, 90.0)
+def test_supervise_new_sign_of_life_ends_the_grace_of_a_freeze():
+    desk = Desk().made_ready()
+    desk.tick(60.0, stopped=list(desk.alive))
+    desk.tick()
+    desk.hung.add(("front", 0))
+    assert [(k.role, k.index) for k in kinds(desk.wait(LEASE_S + 0.5), Kill)] == [("front", 0)]
+
+
+def test_supervise_no_engine_for_too_long_gives_up():
+    desk = Desk(engines=1, give_up_s=30.0).made_ready()
+    desk.die("forkserver", has_worked=True)
+    desk.die("engine", 0)
+    assert not kinds(desk.wait(29.0), Exit)
+    assert kinds(desk.wait(2.0), Exit) == [Exit(5, "gave up: no engine for 30 s")]
+
+
+def test_supervise_freeze_does_not_count_towards_giving_up():
+    desk = Desk(engines=1, give_up_s=30.0).made_ready()
+    desk.die("forkserver", has_worked=True)
+    desk.die("engine", 0)
+    assert not kinds(desk.tick(100.0) + desk.wait(25.0), Exit)
+
+
+def test_supervise_slow_load_before_ready_is_not_given_up():
+    desk = Desk(give_up_s=1.0)
+    assert not kinds(desk.wait(10.0), Exit)
+
+
+def test_supervise_term_before_ready_ends_at_once():
+    desk = Desk()
+    desk.supervisor.signal("TERM", desk.now)
+    assert desk.take() == [Exit(0, "")]
+
+
+def test_supervise_term_goes_through_the_phases_to_0():
+    desk = Desk(lame_duck_s=2.0).made_ready()
+    desk.supervisor.signal("TERM", desk.now)
+    assert desk.take() == [EnterPhase("lame_duck")]
+    assert desk.supervisor.next_timer(desk.now + 1.99) == pytest.approx(desk.now + 2.0)
+    assert EnterPhase("draining") in desk.wait(2.1)
+    desk.supervisor.drained(0, desk.now)
+    assert not kinds(desk.take(), Exit)
+    desk.supervisor.drained(1, desk.now)
+    assert desk.take() == [Exit(0, "")]
+
+
+def test_supervise_int_skips_the_lame_duck():
+    desk = Desk().made_ready()
+    desk.supervisor.signal("INT", desk.now)
+    assert desk.take() == [EnterPhase("draining")]
+
+
+@pytest.mark.parametrize("first", ["TERM", "INT"])
+@pytest.mark.parametrize("second", ["TERM", "INT"])
+def test_supervise_second_signal_ends_with_1(first, second):
+    desk = Desk().made_ready()
+    desk.supervisor.signal(first, desk.now)
+    desk.supervisor.signal(second, desk.now)
+    assert [end.code for end in kinds(desk.take(), Exit)] == [1]
+
+
+def test_supervise_drain_that_takes_too_long_says_so_and_ends_with_1():
+    desk = Desk(drain_s=10.0).made_ready()
+    desk.supervisor.signal("INT", desk.now)
+    desk.supervisor.drained(0, desk.now)
+    actions = desk.wait(11.0)
+    assert [a.phase for a in kinds(actions, EnterPhase)] == ["draining", "stop"]
+    assert [end.code for end in kinds(actions, Exit)] == [1]
+
+
+def test_supervise_front_that_dies_while_draining_is_not_replaced_and_not_awaited():
+    desk = Desk().made_ready()
+    desk.supervisor.signal("INT", desk.now)
+    desk.supervisor.drained(0, desk.now)
+    actions = desk.die("front", 1)
+    assert spawned(actions) == [] and Exit(0, "") in actions
+
+
+def test_supervise_front_in_its_back_off_is_not_awaited_by_the_drain():
+    desk = Desk().made_ready()
+    desk.die("front", 1, has_worked=False)
+    desk.supervisor.signal("INT", desk.now)
+    desk.supervisor.drained(0, desk.now)
+    assert Exit(0, "") in desk.take()
+
+
+def test_supervise_engine_and_dispatcher_are_replaced_while_draining():
+    desk = Desk().made_ready()
+    desk.supervisor.signal("INT", desk.now)
+    assert spawned(desk.die("engine", 0)) == [("engine", 0)]
+    assert spawned(desk.die("dispatcher")) == [("dispatcher", 0)]
+
+
+def test_supervise_front_that_dies_as_a_lame_duck_is_replaced():
+    desk = Desk().made_ready()
+    desk.supervisor.signal("TERM", desk.now)
+    assert spawned(desk.die("front", 1)) == [("front", 1)]
+
+
+def test_supervise_nothing_is_started_after_the_end():
+    desk = Desk().made_ready()
+    desk.supervisor.signal("INT", desk.now)
+    desk.supervisor.signal("INT", desk.now)
+    desk.take()
+    assert spawned(desk.die("engine", 0) + desk.wait(1.0)) == []
+
+
+def test_supervise_due_leaves_room_for_slow_machines():
+    cpu_s, wall_s = due_s(100.0)
+    assert cpu_s == pytest.approx(1.8) and wall_s == pytest.approx(18.0)
+    assert due_s(0.0)[0] >= 1.0 and math.isfinite(due_s(0.0)[1])
