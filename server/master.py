@@ -25,7 +25,7 @@ from server.errors import OperatorError
 from server.listeners import open_listeners
 from server.metrics import ALIVE_UNTIL, CPU_UNTIL, PID, STATE, UP, WORKED, Page, Registry
 from server.metrics_schema import CAUSES
-from server.processes import (PR_SET_CHILD_SUBREAPER, ChildSpec, Control, fork,
+from server.processes import (PR_SET_CHILD_SUBREAPER, STDERR, ChildSpec, Control, fork,
                               set_process_option)
 from server.settings import Settings
 from server.supervise import (AnnounceReady, CountRestart, EnterPhase, Exit, Kill, Plan, Reading,
@@ -146,7 +146,7 @@ class Master:
             log.event("reload_ignored", why="this version cannot reload; start a new server "
                       "beside it with --share-port")
         elif number == signal.SIGUSR2:
-            faulthandler.dump_traceback(all_threads=True)
+            faulthandler.dump_traceback(file=STDERR, all_threads=True)
             for process in self.processes.values():
                 if process.pid:
                     os.kill(process.pid, signal.SIGUSR2)

@@ -22,6 +22,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CONTROL_LIMIT_BYTES = 65536
 CONTROL_LIMIT_FDS = 8
+STDERR = 2
 # What an uncaught exception ends with: EX_SOFTWARE of sysexits(3).
 BROKEN = 70
 
@@ -151,7 +152,7 @@ def _take_signals(mask: Iterable[int]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    faulthandler.register(signal.SIGUSR2, all_threads=True)
+    faulthandler.register(signal.SIGUSR2, file=STDERR, all_threads=True)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
