@@ -1,6 +1,7 @@
 """Who may ask: API keys from a file, and the Origin check that keeps web pages out."""
 
 import hmac
+import ipaddress
 from collections.abc import Collection, Sequence
 
 from server.errors import OperatorError
@@ -49,9 +50,23 @@ def is_allowed_origin(origin: str, host: str, allowed: Collection[str]) -> bool:
     """Whether a page of `origin` may send requests to the server that it called `host`.
 
     An origin is scheme://host[:port] (RFC 6454 7). This server's own is http or https with the
-    request's Host; `null` and everything else needs to be in `allowed`.
+    request's Host, if that is localhost or an address: any other name may be a stranger's that was
+    made to resolve to this machine (DNS rebinding), so it needs to be in `allowed`, as `null` and
+    everything else does.
     """
-    lowered = origin.lower()
+    lowered, host = origin.lower(), host.lower()
     if lowered in {name.lower() for name in allowed}:
         return True
-    return bool(host) and lowered in (f"http://{host.lower()}", f"https://{host.lower()}")
+    return _is_unforgeable(host) and lowered in (f"http://{host}", f"https://{host}")
+
+
+def _is_unforgeable(host: str) -> bool:
+    """Whether a Host (host[:port]) needs no name service: localhost or a literal address."""
+    name = host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

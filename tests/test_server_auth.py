@@ -42,7 +42,12 @@ def test_is_known_only_whole_keys():
 
 def test_is_allowed_origin_own_host_and_named_ones():
     assert is_allowed_origin("http://localhost:8000", "localhost:8000", ())
-    assert is_allowed_origin("https://Example.org", "example.org", ())
+    assert is_allowed_origin("https://127.0.0.1", "127.0.0.1", ())
+    assert is_allowed_origin("http://[::1]:8000", "[::1]:8000", ())
+    assert is_allowed_origin("http://[::1]", "[::1]", ())
+    assert is_allowed_origin("http://LOCALHOST", "localhost", ())
+    # A stranger's name that resolves to this machine is no page of this server.
+    assert not is_allowed_origin("http://evil.example:8000", "evil.example:8000", ())
     assert not is_allowed_origin("http://localhost:8001", "localhost:8000", ())
     assert not is_allowed_origin("null", "localhost", ())
     assert not is_allowed_origin("http://", "", ())
