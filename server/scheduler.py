@@ -255,7 +255,7 @@ class Scheduler:
                 self._actions.append(SendNotes(entry.source, [Note(entry.job, entry.deaths)]))
             if entry.deaths >= FAULTS_TO_BLAME:
                 self._end(entry)
-            elif entry.where == HELD:
+            elif entry.where == HELD and entry.deaths + entry.unjudged < FAULTS_TO_BLAME:
                 self._queue.put(entry)
 
     def done(self, index: int, incarnation: int, done: Done, now: float) -> bool:

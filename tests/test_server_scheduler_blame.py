@@ -166,3 +166,19 @@ def test_scheduler_nonsense_is_its_rows_fault_once_it_runs_alone():
     assert [(note.job, note.deaths) for note in notes] == [(job, 1), (job, 2), (job, 3)]
     desk.act()
     assert desk.running[0, 1] == []
+
+
+def test_scheduler_held_job_waits_for_every_verdict_that_may_still_blame_it():
+    desk = Desk(engines=4)
+    (job,) = desk.ask()
+    desk.act()
+    for index in (0, 1, 2):
+        assert desk.jobs_at(index) == [[job]]
+        desk.die(index)
+    assert desk.jobs_at(3) == []
+    desk.scheduler.death(0, 1, True)
+    desk.act()
+    assert desk.jobs_at(3) == []
+    desk.scheduler.death(1, 1, False)
+    desk.act()
+    assert desk.jobs_at(3) == [[job]]

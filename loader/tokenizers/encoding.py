@@ -74,8 +74,8 @@ class Tokenizer:
         yield from second.reach(budget + 1)
         ours, theirs = len(first.ids), len(second.ids)
         is_cut = ours + theirs > budget
-        if pair and budget % 2 and 2 * min(ours, theirs) > budget:
-            # Both lose, and the longer one gets the odd token: which is it?
+        if pair and budget % 2 and min(ours, theirs) > budget:
+            # Neither was read to its end, and the longer one gets the odd token: which is it?
             while len(first.ids) == ours and len(second.ids) == theirs:
                 common = min(ours, theirs) + 1
                 yield from first.reach(common)

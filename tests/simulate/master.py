@@ -50,8 +50,11 @@ class Master(Process):
                 place = source.role, source.index
                 if self.children.get(place) is source:
                     del self.children[place]
-                supervisor.exited(*place, source.incarnation, message, is_fault(message),
-                                  source.has_worked, now)
+                if message == "never came":
+                    supervisor.never_came(*place, source.incarnation, now)
+                else:
+                    supervisor.exited(*place, source.incarnation, message, is_fault(message),
+                                      source.has_worked, now)
         supervisor.tick(self._readings(), now)
         actions = supervisor.take_actions()
         while actions:
@@ -87,11 +90,11 @@ class Master(Process):
                       message)
 
     def _report(self, action: ReportDeath) -> None:
-        told = "dispatcher" if action.role == "engine" else "front"
+        told, first = ("dispatcher", action.index) if action.role == "engine" \
+            else ("front", "death")
         for child in self.children.values():
             if child.role == told:
-                self._tell(child, (action.index, action.incarnation, action.is_fault)
-                           if action.role == "engine" else ("death", action.is_fault))
+                self._tell(child, (first, action.incarnation, action.is_fault))
 
     def _kill(self, child: Process, now: float) -> None:
         """The oracle of leases: who is killed was hung, or stopped alone for longer than it."""
@@ -122,7 +125,7 @@ class Master(Process):
                     self.children["forkserver", 0].is_alive:
                 self.house.reached["engine asked of a dead forkserver"] += 1
                 child.die()
-                world.at(world.now + 1e-3, self.deliver, child, "exit-0")
+                world.at(world.now + 1e-3, self.deliver, child, "never came")
         self.children[role, index] = child
         child.stop(world.between(5e-4, 5e-3))       # the fork itself
         child.stopped_since = None

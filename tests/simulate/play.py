@@ -13,7 +13,7 @@ from tests.simulate.master import Master
 from tests.simulate.roles import Engine, Front, House
 from tests.simulate.world import Process, World
 
-REQUESTS = 620
+REQUESTS = 760
 FAULTS_FROM_S, FAULTS_UNTIL_S = 1.5, 14.0
 # By then the last stop is over and the queue is worked off, unless texts hang every engine.
 QUIET_FROM_S = 55.0

@@ -64,7 +64,7 @@ class Front(Process):
                 if message[0] == "ready":
                     held.set_ready(now)
                 else:
-                    held.dispatcher_died(message[1])
+                    held.dispatcher_died(message[1], message[2])
             elif source == "client":
                 self._client(*message, now)
             elif source is self.link:
