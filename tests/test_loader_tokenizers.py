@@ -181,7 +181,8 @@ def test_wordpiece_pairs_are_cut_as_longest_first(side):
         one, other = text(), text() or "x"
         first, second = (slow_wordpiece.ids(each, VOCABULARY, resolved(casing), SPECIALS)
                          for each in (one, other))
-        limit = rng.choice((rng.randint(3, 50), len(first) + rng.randint(3, 9), 512))
+        limit = rng.choice((rng.randint(3, 50), len(first) + rng.randint(3, 9), 512,
+                            max(3, min(len(first), len(second)) + rng.randint(0, 3))))
         got = tokenizer.encode(one, other, limit)
         wanted = slow_wordpiece.encoded(first, second, limit, side == "left")
         assert got.ids == wanted
