@@ -14,7 +14,7 @@ from functools import lru_cache
 from loader.tokenizers.bert_normalizer import ALONE, LETTER, SPACE, Casing, Normalizer
 
 # Code points looked at in one piece, and the most words of one: those take about 1 ms. A window
-# grows while there are no words in it, or while one word fills it.
+# grows while no words begin in it, or while one word that may yet be short fills it.
 WINDOW = 1024
 EMPTY_WINDOW = 1 << 16
 GROWTH = 4
@@ -39,34 +39,43 @@ class WordReader:
 
     def read(self, text: str, at: int = 0) -> Iterator[list[str]]:
         """The words from `at` on, those of a window at a time, in order."""
-        size = WINDOW
+        size, is_inside = WINDOW, False
         while at < len(text):
             window = text[at:at + size]
-            words, done = self._window(window, at + len(window) == len(text), text, at, False)
+            words, done, is_inside = self._window(
+                window, at + len(window) == len(text), text, at, False, is_inside)
             size = _next_size(size, words, done)
             at += done
             yield words
 
     def read_back(self, text: str, end: int) -> Iterator[list[str]]:
         """The words before `end`, those of a window at a time, the last ones first."""
-        size = WINDOW
+        size, is_inside = WINDOW, False
         while end > 0:
             window = text[max(0, end - size):end][::-1]
-            words, done = self._window(window, len(window) == end, text, end, True)
+            words, done, is_inside = self._window(
+                window, len(window) == end, text, end, True, is_inside)
             size = _next_size(size, words, done)
             end -= done
             yield words
 
-    def _window(self, window: str, is_last: bool, text: str, at: int,
-                is_reversed: bool) -> tuple[list[str], int]:
-        """(the first words of a window, how many code points they take), a word that goes on behind
-        it left out. The window begins at text[at], or is reversed and ends there.
+    def _window(self, window: str, is_last: bool, text: str, at: int, is_reversed: bool,
+                is_inside: bool) -> tuple[list[str], int, bool]:
+        """(the first words of a window, how many code points they take, whether the rest of the
+        last one follows), a word that goes on behind it left out unless it is too long already.
+
+        The window begins at text[at], or is reversed and ends there; in it or before it ends the
+        rest of a word that came before if `is_inside`.
 
         A word is a code point alone, or goes from a letter to the next space or code point alone.
         Reversed it takes in what leaves nothing in front of it, and leaves out what is behind it.
         """
         classes = self._normalizer.classes(window)
         size, words, here, letter, alone, space = len(window), [], 0, -1, -1, -1
+        if is_inside:
+            here = min(_find(classes, SPACE, 0), _find(classes, ALONE, 0))
+            if here == size:
+                return words, size, True
         while here < size and len(words) < WINDOW:
             # Each of these is the first of its class from `here` on; each byte is searched once.
             if letter < here:
@@ -76,19 +85,21 @@ class WordReader:
             if alone < letter:
                 word, here = self._alone(window[alone], alone, text, at, is_reversed)
             elif letter == size:
-                return words, size
+                return words, size, False
             else:
                 if space < letter:
                     space = _find(classes, SPACE, letter)
                 stop = min(space, alone)
                 if stop == size and not is_last:
-                    return words, letter
+                    if classes.count(LETTER, letter) > self._limit:
+                        return [*words, self._too_long], size, True
+                    return words, letter, False
                 step = -1 if is_reversed else 1
                 word = self._normalizer.word(window[letter:stop][::step],
                                              classes[letter:stop][::step], self._limit)
                 word, here = self._too_long if word is None else word, stop
             words.append(word)
-        return words, here
+        return words, here, False
 
     def _alone(self, mark: str, offset: int, text: str, at: int,
                is_reversed: bool) -> tuple[str, int]:
