@@ -78,7 +78,7 @@ class Dispatcher:
                 self._accept()
             elif key.fileobj is self.control:
                 verdicts += self.control.receive()
-            elif mask & selectors.EVENT_READ:
+            elif mask & selectors.EVENT_READ and self._is_linked(key.data):
                 self._read(key.data)
         # Links before verdicts: what a dead engine had sent is its work, not its fault.
         for message, _ in verdicts:
@@ -86,9 +86,13 @@ class Dispatcher:
                 self.scheduler.death(message["index"], message["incarnation"], message["fault"])
         self._act(time.monotonic())
         for key, mask in events:
-            if mask & selectors.EVENT_WRITE and key.data in self.peers.values():
+            if mask & selectors.EVENT_WRITE and self._is_linked(key.data):
                 key.data.link.flush()
                 self._watch(key.data)
+
+    def _is_linked(self, peer: _Peer) -> bool:
+        """False for one that was dropped in this turn, before its own event was looked at."""
+        return self.peers.get(peer.link.fileno()) is peer
 
     # ---- in -----------------------------------------------------------------------------
 

@@ -1,0 +1,64 @@
+"""The dispatcher's process by hand: links that replace each other, and its word to the master."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from server import codec, link
+from server.dispatcher import Dispatcher
+from server.messages import EngineHello, FrontHello, State
+from server.metrics import Registry
+from server.processes import Control
+
+
+@pytest.fixture
+def desk():
+    """(dispatcher, a way to connect, the master's end of its control)."""
+    name = f"firebrick-test-{os.getpid()}-{os.urandom(6).hex()}"
+    listener = link.listen(name)
+    ours, theirs = Control.pair()
+    dispatcher = Dispatcher(SimpleNamespace(
+        settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, high_share=0.8), generation=1,
+        incarnation=1, control=theirs, page=Registry(1, 1).page("dispatcher", 0),
+        dispatcher_listener=listener))
+    links = []
+
+    def connect(hello):
+        links.append(link.connect(name))
+        dispatcher.turn()           # accepts it
+        links[-1].send(hello)
+        return links[-1]
+
+    yield dispatcher, connect, ours
+    for end in (*links, *(peer.link for peer in dispatcher.peers.values()), listener, ours, theirs):
+        end.close()
+    dispatcher.selector.close()
+
+
+def test_dispatcher_link_replaced_in_the_turn_it_spoke_is_not_read(desk):
+    dispatcher, connect, _ = desk
+    old = connect(codec.encode_front_hello(FrontHello(0, 7, 1)))
+    dispatcher.turn()
+    # Both are readable in one turn, the new one first: its HELLO closes the old one.
+    new = connect(codec.encode_front_hello(FrontHello(0, 7, 1)))
+    old.send(*codec.encode_cancel([1]))
+    dispatcher.turn()
+    assert list(dispatcher.peers.values()) == [dispatcher.fronts[0, 7]]
+    (state,) = map(codec.decode, new.receive()[0])
+    assert isinstance(state, State)
+
+
+def test_dispatcher_first_engine_is_told_to_the_master_once(desk):
+    dispatcher, connect, control = desk
+    for incarnation in (1, 2):
+        connect(codec.encode_engine_hello(EngineHello(0, 0, incarnation, 1, 2, [(1, 8, 1.0)])))
+        dispatcher.turn()
+    assert [message for message, _ in control.receive()] == [{"type": "ready"}]
+
+
+def test_dispatcher_other_generation_is_turned_away(desk):
+    dispatcher, connect, _ = desk
+    stranger = connect(codec.encode_front_hello(FrontHello(0, 7, 2)))
+    dispatcher.turn()
+    assert not dispatcher.peers and stranger.receive() == ([], True)
