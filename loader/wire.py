@@ -20,7 +20,6 @@ from loader.errors import WireError, shown
 PAIR = 1 << 31
 LARGEST = PAIR - 1        # bytes of a text or of its pair
 SMALLEST_RECORD = 12      # bytes: an empty text and its user_id
-ID_BYTES = 8
 WINDOW_BYTES = 1 << 20    # what is read of a file at a time while looking for records
 LARGEST_IN_FILE = 16 << 20  # bytes of a record in a file: so much is read into memory at once
 MARK_EVERY = 4096         # records between two remembered places of a file

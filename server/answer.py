@@ -6,25 +6,21 @@ from json.encoder import encode_basestring
 from typing import NamedTuple
 from urllib.parse import quote
 
-from loader.wire import pack_answer
+from loader.wire import FAILED, NO_LABEL, NOT_UTF8, OK, TOO_LONG, pack_answer
 from model.scores import scores as score_logits
 
-# The status field of a record's answer.
-RECORD_OK, RECORD_NOT_UTF8, RECORD_TOO_LONG, RECORD_FAILED = range(4)
-RECORD_ERRORS = {RECORD_NOT_UTF8: "not UTF-8", RECORD_TOO_LONG: "longer than the model takes",
-                 RECORD_FAILED: "failed"}
-NO_LABEL = 65535
+RECORD_ERRORS = {NOT_UTF8: "not UTF-8", TOO_LONG: "longer than the model takes", FAILED: "failed"}
 
 
 class Row(NamedTuple):
     """What is known of one text at its end. `logits` float32 [C] as Python floats, None where
-    `status` is not RECORD_OK; `tokens` counts ids with specials, after truncation."""
+    `status` is not OK; `tokens` counts ids with specials, after truncation."""
 
     user_id: int | str | None
     tokens: int
     truncated: bool
     logits: Sequence[float] | None
-    status: int = RECORD_OK
+    status: int = OK
 
 
 class Renderer:
@@ -72,7 +68,7 @@ class Renderer:
         if winner is None:
             return pack_answer(user_id, float("nan"), NO_LABEL, row.status)
         index, values = winner
-        return pack_answer(user_id, values[index], index, RECORD_OK)
+        return pack_answer(user_id, values[index], index, OK)
 
     def _fields(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool,
                 top_k: int | None) -> tuple[str, str]:

@@ -11,9 +11,10 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from loader.tokenizers.table import Tokenizer
+from loader.wire import FAILED
 from model.grid import bucket
 from server import log
-from server.answer import RECORD_FAILED, Renderer, Row
+from server.answer import Renderer, Row
 from server.body import ClassifyBody, TextItem, read_json, read_text
 from server.connection import Exchange
 from server.errors import ClientError
@@ -202,7 +203,7 @@ class Classifier:
             else:
                 self.counters.predictions[winner[0]].add()
                 return row, winner
-        return Row(*text, None, RECORD_FAILED), None
+        return Row(*text, None, FAILED), None
 
     def timing_fields(self, result: Result, tokens: int, tokenize_ms: float,
                       latency_ms: float) -> bytes:

@@ -25,8 +25,8 @@ class CostModel:
         self._correction = [1.0] * SIZE_CLASSES
 
     def estimate_ms(self, texts: int, tokens: int) -> float:
-        line = self.base_ms + self.text_ms * texts + self.token_ms * tokens
-        return max(line * self._correction[_size_class(tokens)], SMALLEST_MS)
+        return max(self._line_ms(texts, tokens) * self._correction[_size_class(tokens)],
+                   SMALLEST_MS)
 
     def share_ms(self, tokens: int) -> float:
         """What one more text of `tokens` tokens adds to a batch that runs anyway."""
@@ -35,10 +35,13 @@ class CostModel:
 
     def observe(self, texts: int, tokens: int, took_ms: float) -> None:
         """Learns from a finished batch."""
-        line = self.base_ms + self.text_ms * texts + self.token_ms * tokens
-        ratio = min(max(took_ms / max(line, SMALLEST_MS), BEST_RATIO), WORST_RATIO)
+        line_ms = max(self._line_ms(texts, tokens), SMALLEST_MS)
+        ratio = min(max(took_ms / line_ms, BEST_RATIO), WORST_RATIO)
         place = _size_class(tokens)
         self._correction[place] += LEARNING_RATE * (ratio - self._correction[place])
+
+    def _line_ms(self, texts: int, tokens: int) -> float:
+        return self.base_ms + self.text_ms * texts + self.token_ms * tokens
 
 
 def _size_class(tokens: int) -> int:

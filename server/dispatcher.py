@@ -142,23 +142,25 @@ class Dispatcher:
             raise MessageError(f"generation {hello.generation}, this dispatcher serves "
                                f"{self.spec.generation}")
         if isinstance(hello, FrontHello):
-            key = hello.front, hello.incarnation
-            older = self.fronts.get(key)
-            if older is not None:
-                self._drop(older)
-            peer.front, self.fronts[key] = key, peer
-            self.scheduler.front_hello(key)
+            peer.front = hello.front, hello.incarnation
+            self._replace(self.fronts, peer.front, peer)
+            self.scheduler.front_hello(peer.front)
             return
-        key = hello.index, hello.incarnation
-        older = self.engines.get(key)
-        if older is not None:
-            self._drop(older)
-        peer.engine, self.engines[key] = key, peer
+        peer.engine = hello.index, hello.incarnation
+        self._replace(self.engines, peer.engine, peer)
         self.scheduler.engine_hello(hello)
         self.metrics.engine_up(ENGINE_KINDS[hello.kind], hello.index, True)
         if not self.has_told_ready:
             self.has_told_ready = True
             self.control.send({"type": "ready"})
+
+    def _replace(self, table: dict[tuple[int, int], _Peer], key: tuple[int, int],
+                 peer: _Peer) -> None:
+        """A process has one link: an older one of the same life is dropped."""
+        older = table.get(key)
+        if older is not None:
+            self._drop(older)
+        table[key] = peer
 
     def _drop(self, peer: _Peer) -> None:
         self.selector.unregister(peer.link)

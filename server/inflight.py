@@ -17,11 +17,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from server.messages import (HIGH, RESULT_OK, Cancel, FrontHello, Group, Job, Notes, Reason,
-                             Refused, Result, Results, Row, State)
+from server.messages import (FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFORE_ALONE, Cancel,
+                             FrontHello, Group, Job, Notes, Reason, Refused, Result, Results, Row,
+                             State)
 
-FAULTS_TO_BLAME = 3
-SENDS_BEFORE_ALONE = 5
 # Jobs sent again in one turn after a new link, so that a full front stays responsive.
 RESEND_SLICE_JOBS = 256
 NEVER = math.inf

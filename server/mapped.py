@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from loader.errors import WireError
-from loader.wire import Record, RecordFile, Walk
-from server.answer import (RECORD_NOT_UTF8, RECORD_OK, RECORD_TOO_LONG, Row)
+from loader.wire import NOT_UTF8, OK, TOO_LONG, Record, RecordFile, Walk
+from server.answer import Row
 from server.classify import PIECE_CHARACTERS, TEXT_CHARACTERS, Classifier, last_finished
 from server.connection import WAITING_BYTES, Exchange
 from server.errors import ClientError
@@ -240,13 +240,13 @@ class Windows:
             try:
                 job, was_cut = classifier.encode(text.decode(), pair and pair.decode())
             except UnicodeDecodeError:
-                rows.append(Row(user_id, 0, False, None, RECORD_NOT_UTF8))
+                rows.append(Row(user_id, 0, False, None, NOT_UTF8))
                 continue
             if classifier.may_take(was_cut):
                 jobs.append(job)
-                rows.append(Row(user_id, job.tokens, was_cut, None, RECORD_OK))
+                rows.append(Row(user_id, job.tokens, was_cut, None, OK))
             else:
-                rows.append(Row(user_id, job.tokens, was_cut, None, RECORD_TOO_LONG))
+                rows.append(Row(user_id, job.tokens, was_cut, None, TOO_LONG))
         self._tokenize_s += time.perf_counter() - begun
         return Window(self, rows, jobs)
 
@@ -306,7 +306,7 @@ class Windows:
         renderer = classifier.renderer
         for row in window.rows:
             winner = None
-            if row.status == RECORD_OK:
+            if row.status == OK:
                 row, winner = classifier.judge(row[:3], next(results))
             if not wants_json:
                 answers.append(renderer.record(row.user_id, row, winner))

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loader.prepare import ModelFiles, open_card
 from server import dispatcher, forkserver, front, link, log, preparer
@@ -64,10 +64,9 @@ class Master:
 
     def __init__(self, settings: Settings) -> None:
         cores = usable_cores()
-        self.settings = type(settings)(**{
-            **settings.__dict__, "engines": settings.engines or cores,
-            "fronts": settings.fronts or max(2, cores // 8)})
-        settings = self.settings
+        self.settings = settings = replace(
+            settings, engines=settings.engines or cores,
+            fronts=settings.fronts or max(2, cores // 8))
         self.keys = load_keys(settings.api_keys) if settings.api_keys else ()
         if settings.records and not os.path.isdir(settings.records):
             raise OperatorError(f"--records {settings.records}: no such folder")

@@ -10,6 +10,10 @@ ROW_LIMIT_BYTES = 60_000
 ENGINE_KINDS = ("cpu", "gpu")
 HIGH, LOW = 0, 1
 RESULT_OK, RESULT_FAILED = 0, 1
+# What fronts and dispatcher must agree on: faults until a job is answered for, and how often one
+# is sent before it is suspected and runs alone.
+FAULTS_TO_BLAME = 3
+SENDS_BEFORE_ALONE = 5
 
 
 class MessageError(Exception):

@@ -11,7 +11,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from server.metrics_schema import SCHEMAS, page_slots, slots
+from server.metrics_schema import ROLES, SCHEMAS, page_slots, slots
 
 HEADER_SLOTS = 16
 PID, INCARNATION, GENERATION, STATE, WORKED, ALIVE_UNTIL, TURN_AT, CPU_UNTIL, SINCE = range(9)
@@ -121,8 +121,7 @@ class Page:
         return HEADER_SLOTS + self._slots[key]
 
 
-_SLOTS = {role: slots(role) for role in ("master", "front", "dispatcher", "preparer", "forkserver",
-                                         "engine", "gpu_watch")}
+_SLOTS = {role: slots(role) for role in ROLES}
 
 
 class Registry:

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 
 from server.costs import CostModel
 from server.jobqueue import JobQueue
-from server.messages import (HIGH, LOW, RESULT_OK, ROW_LIMIT_BYTES, Batch, Done, EngineHello,
-                             Failed, Group, Note, Reason, Refusal, Result, Row, State)
+from server.messages import (FAULTS_TO_BLAME, HIGH, LOW, RESULT_OK, ROW_LIMIT_BYTES,
+                             SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
+                             Reason, Refusal, Result, Row, State)
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
-FAULTS_TO_BLAME = 3
-SENDS_BEFORE_ALONE = 5
 # Below this the gap between two batches shows, so a second one is sent ahead.
 SHORT_BATCH_MS = 5.0
 STATE_INTERVAL_S = 0.05

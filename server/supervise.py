@@ -261,11 +261,6 @@ class Supervisor:
         actions, self._actions = self._actions, []
         return actions
 
-    def incarnation_of(self, role: str, index: int) -> int:
-        """The life that a place has now; 0 for none."""
-        seat = self._seats.get((role, index))
-        return seat.incarnation if seat else 0
-
     def _open(self, place: Place, now: float) -> None:
         self._seats[place] = _Seat(start_at=now)
         self._fill(now)

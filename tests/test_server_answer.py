@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from server.answer import (NO_LABEL, RECORD_FAILED, RECORD_NOT_UTF8, Renderer, Row, render_error)
+from loader.wire import FAILED, NO_LABEL, NOT_UTF8
+from server.answer import Renderer, Row, render_error
 
 CARD = {"name": "sms \"spam\"", "version": "1f3a9c02", "function": "softmax",
         "labels": ["ham", "50% sp,am", "\u2603\n"]}
@@ -65,7 +66,7 @@ def test_answer_scores_follow_the_function(function, logits, scores):
 
 def test_answer_many_texts_stand_in_order_and_failed_ones_say_so():
     renderer = Renderer(CARD)
-    rows = [ROW._replace(user_id=1), Row(2, 0, False, None, RECORD_FAILED), ROW]
+    rows = [ROW._replace(user_id=1), Row(2, 0, False, None, FAILED), ROW]
     winners = [renderer.winner(row) if row.logits else None for row in rows]
     answer = json.loads(renderer.many(rows, winners, False, None, "t", 0.5))
     assert list(answer) == ["results", "trace_id", "model", "model_version", "latency_ms"]
@@ -79,9 +80,9 @@ def test_answer_records_are_sixteen_bytes():
     user_id, score, label, status = struct.unpack(
         "<QfHH", renderer.record(7, ROW, renderer.winner(ROW)))
     assert (user_id, label, status) == (7, 1, 0) and score == pytest.approx(0.665241, abs=1e-6)
-    broken = struct.unpack("<QfHH", renderer.record(8, Row(8, 0, False, None, RECORD_NOT_UTF8),
+    broken = struct.unpack("<QfHH", renderer.record(8, Row(8, 0, False, None, NOT_UTF8),
                                                     None))
-    assert broken[0] == 8 and math.isnan(broken[1]) and broken[2:] == (NO_LABEL, RECORD_NOT_UTF8)
+    assert broken[0] == 8 and math.isnan(broken[1]) and broken[2:] == (NO_LABEL, NOT_UTF8)
 
 
 def test_answer_labels_header_is_percent_encoded():

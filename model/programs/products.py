@@ -15,8 +15,6 @@ import torch
 from torch import Tensor, nn
 
 MIN_ROWS = 4  # fewer rows take other kernels even where the rest agrees: they are filled up to 4
-# oneDNN builds a primitive for each M; this many rows at a time, few are built.
-ONEDNN_STEP = 32
 
 PROBE_ROWS = (*range(MIN_ROWS, 10), 13, 15, 16, 17, 23, 31, 32, 33, 55, 66, 87, 127)
 PROBE_ALL = 240
@@ -63,6 +61,7 @@ class PackedProduct(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.size(0)
+        # oneDNN builds a primitive for each M; with 32 rows at a time, few are built.
         filled = (rows + 31) // 32 * 32
         y = torch.ops.mkldnn._linear_pointwise(at_least(x, filled), self.weight, self.bias,
                                                "none", [], "")

@@ -44,14 +44,14 @@ class Outcomes:
     digest: str
 
 
-def play(seed: int, breaking: Callable[[House, Master], None] | None = None,
+def play(seed: int,
          trace: Callable[[str], None] | None = None) -> Outcomes:
-    """Plays a seed. `breaking` spoils a part on purpose, `trace` gets a line an event."""
-    return _Play(seed, breaking, trace).run()
+    """Plays a seed; `trace` gets a line an event."""
+    return _Play(seed, trace).run()
 
 
 class _Play:
-    def __init__(self, seed: int, breaking, trace) -> None:
+    def __init__(self, seed: int, trace: Callable[[str], None] | None) -> None:
         self.world = world = World(seed)
         self.seed, self.trace = seed, trace
         limits = Limits(max_wait_ms=world.pick([300.0, 2000.0, 60_000.0]),
@@ -67,8 +67,6 @@ class _Play:
         self.house.finished = self._on_finish
         self.house.on_death = self._on_death
         self.master = Master(self.house, self.plan)
-        if breaking is not None:
-            breaking(self.house, self.master)
         # Each run has some kinds of fault and not others, so that each is met alone too.
         kinds = ["kill engine", "kill dispatcher", "kill front", "kill forkserver", "crash engine",
                  "crash dispatcher", "crash unseen", "stop one", "stop all", "cut link"]
