@@ -111,11 +111,11 @@ def layout(specs: Mapping[str, tuple[str, tuple[int, ...]]], align: int = 1,
 
 def file_bytes(arrays: Mapping[str, np.ndarray],
                metadata: Mapping[str, str] | None = None) -> bytes:
-    """A whole safetensors file of float32 and float16 arrays, largest elements first.
+    """A whole safetensors file of float32, float16 and int8 arrays, largest elements first.
 
     `metadata` is {"format": "pt"} unless given: transformers refuses a file without it.
     """
-    words = {np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
+    words = {np.dtype("<f4"): "F32", np.dtype("<f2"): "F16", np.dtype("i1"): "I8"}
     plain = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C")
              for name, array in arrays.items()}
     names = sorted(plain, key=lambda name: (-plain[name].itemsize, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +24,10 @@ class Program(Protocol):
 
     token_cap: int
     """More tokens than this in one batch add latency and no speed: advice for the scheduler."""
+
+    facts: dict[str, Any]
+    """JSON-able: "precision", "kernels" by layer class, and "is_invariant", which is false where a
+    kernel of this machine did not keep every bit. With them another process builds its twin."""
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
         """Logits, float32 [B, C], in the order of the rows.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from model.families.table import build
-from tests.tiny_bert import make_model, make_rows
+from tests.tiny_bert import make_model, make_rows, quantised_image
 
 DEFAULT = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512,
            "vocab_size": 1000, "max_position_embeddings": 512}
@@ -21,29 +21,53 @@ ODD = {"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 37, "la
 STALL_CPU_S = 0.04  # compiling takes twice that on a fast core, a call a twentieth
 
 
-def make_program(**config):
+PRECISIONS = ["fp32", "fp16", "bf16", "int8", "int7"]
+
+
+def make_program(precision="fp32", **config):
+    """Its card and the warmed program; "int7" is int8 with weights that saturate nowhere."""
     card, weights = make_model(**config)
+    if precision.startswith("int"):
+        weights = quantised_image(weights, bits=int(precision[-1]))
+    card["precision"] = "int8" if precision == "int7" else precision
     program = build(card, weights)
     program.warm()
     return card, program
 
 
+def can_compute(precision):
+    """False for what this CPU has no instructions for."""
+    import torch
+    return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 @pytest.mark.parametrize("shape", [
     (48, 16), (24, 24), (96, 32), (32, 48), (384, 128), (128, 128), (512, 128), (128, 512),
     (32, 128), (1152, 384), (384, 384), (1536, 384), (384, 1536), (32, 384)], ids=str)
-def test_products_of_any_number_of_rows_agree(shape):
-    from model.programs.products import MIN_ROWS, choose, is_invariant
-    name, kept = choose([shape])
-    assert kept, "no kernel of this machine keeps every bit"
-    wide = shape[0] * shape[1] > 1 << 17
-    assert is_invariant(name, *shape, (*range(MIN_ROWS, 130), *range(130, 600, 61 if wide else 7)))
-    assert is_invariant(name, *shape, (1, 2, 3))
+@pytest.mark.parametrize("kind", PRECISIONS)
+def test_products_of_any_number_of_rows_agree(kind, shape):
+    import torch
+
+    from model.programs.probe import choose, make_random
+    if not can_compute(kind):
+        pytest.skip(f"this CPU has no {kind}")
+    name, counts = choose(kind, *shape)
+    assert counts, "no kernel of this machine keeps every bit"
+    kernel, x = make_random(kind, name, *shape)
+    expected = kernel(x[:counts[-1]].clone())
+    for count in counts[:-1]:
+        for shift in (0, counts[-1] - count):
+            found = kernel(x[shift:shift + count].clone())
+            assert torch.equal(found, expected[shift:shift + count]), (count, shift)
 
 
 @pytest.mark.parametrize("config", [{}, ODD, {"dtype": np.float16}, DEFAULT, MINILM], ids=str)
-def test_bert_alone_moved_in_company_and_ragged_is_the_same(config):
-    card, program = make_program(**config)
-    assert program.is_invariant
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_bert_alone_moved_in_company_and_ragged_is_the_same(precision, config):
+    if not can_compute(precision):
+        pytest.skip(f"this CPU has no {precision}")
+    card, program = make_program(precision, **config)
+    assert program.facts["is_invariant"]
     longest = card["max_tokens"]
     rng = np.random.default_rng(5)
     sizes = [2, 3, 4, 5, 15, 16, 17, longest - 1, longest,

@@ -13,7 +13,7 @@ def make_rows(sizes, seed=3):
 
 
 def test_pack_example_by_hand():
-    packed = pack([Row(np.arange(18), 18), Row(np.array([7, 8, 9]), 2)])
+    packed = pack([Row(np.arange(18), 18), Row(np.array([7, 8, 9]), 2)], int)
     assert packed.order.tolist() == [1, 0] and packed.first.tolist() == [0, 3]
     assert packed.ids.tolist() == [7, 8, 9, *range(18)]
     assert packed.places.tolist() == [0, 1, 2, *range(18)]
@@ -28,7 +28,7 @@ def test_pack_example_by_hand():
 def test_pack_random_rows_finds_each_back(seed):
     rng = np.random.default_rng(seed)
     rows = make_rows(rng.integers(1, 70, rng.integers(1, 30)).tolist(), seed)
-    packed = pack(rows)
+    packed = pack(rows, int)
     assert sorted(packed.order) == list(range(len(rows)))
     assert np.array_equal(packed.gather[packed.scatter], np.arange(len(packed.ids)))
     assert (packed.mask[packed.scatter] == 0).all()
@@ -43,6 +43,16 @@ def test_pack_random_rows_finds_each_back(seed):
         assert padded[text] == -(-len(ids) // KEY_STEP) * KEY_STEP
         places = slice(sum(padded[:text]), sum(padded[:text + 1]))
         assert ((packed.gather[places] >= here.start) & (packed.gather[places] < here.stop)).all()
+
+
+def test_pack_filled_adds_tokens_and_texts_that_nobody_reads():
+    rows = make_rows([3, 18, 5])
+    plain, filled = pack(rows, int), pack(rows, lambda count: count + -count % 4)
+    for name in ("ids", "places", "segments", "scatter"):
+        assert getattr(filled, name).tolist() == getattr(plain, name).tolist() + [0, 0]
+    assert filled.first.tolist() == plain.first.tolist() + [0]
+    for name in ("order", "gather", "mask"):
+        assert np.array_equal(getattr(filled, name), getattr(plain, name))
 
 
 def test_cut_keeps_order_and_limit():

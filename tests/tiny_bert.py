@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from loader.safetensors import file_bytes
+from loader.safetensors import file_bytes, float32_array, open_image
 from model.families.bert import BertFamily
 from model.program import Row
+from tools.building.quantise import quantise
 
 CONFIG = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
           "intermediate_size": 64, "vocab_size": 97, "max_position_embeddings": 64,
@@ -25,8 +26,23 @@ def make_model(labels: int = 3, seed: int = 1, dtype: type = np.float32,
             values = 1 + 0.2 * values
         weights[name] = values.astype(dtype)
     card = {"family": "bert", "labels": [f"l{number}" for number in range(labels)],
-            "settings": settings, "max_tokens": family.positions(settings)}
+            "settings": settings, "max_tokens": family.positions(settings),
+            "vocab_size": settings["vocab"], "precision": "fp32"}
     return card, file_bytes(weights)
+
+
+def quantised_image(weights: bytes, bits: int) -> bytes:
+    """The same image with every weight of the encoder's products in 8-bit integers."""
+    arrays = {}
+    for name, tensor in open_image(weights).items():
+        array = float32_array(weights, tensor)
+        if ".encoder." in name and name.endswith("weight") and "LayerNorm" not in name:
+            values, scales = quantise(array, bits)
+            arrays[name] = values
+            arrays[name.removesuffix("weight") + "scales"] = scales
+        else:
+            arrays[name] = array
+    return file_bytes(arrays)
 
 
 def make_rows(card: dict, sizes: list[int], seed: int = 2) -> list[Row]:

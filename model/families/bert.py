@@ -12,7 +12,9 @@ from loader.errors import CheckpointError
 from model.program import Row
 
 if TYPE_CHECKING:
-    from model.programs.bert import BertProgram
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 # hidden_act in config.json → the function's one name here; gelu is the exact one, with erf.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
@@ -80,9 +82,9 @@ class BertFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"]
 
-    def build(self, card: dict[str, Any], weights: Any) -> BertProgram:
-        from model.programs.bert import BertProgram  # torch, only now
-        return BertProgram(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.bert import bert_program  # torch, only now
+        return bert_program(card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from loader.safetensors import float32_array, open_image

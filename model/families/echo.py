@@ -86,7 +86,7 @@ class EchoFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"]
 
-    def build(self, card: dict[str, Any], weights: Any) -> EchoProgram:
+    def build(self, card: dict[str, Any], image: None, plan: None) -> EchoProgram:
         return EchoProgram(card)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
@@ -97,6 +97,7 @@ class EchoProgram:
     """A model.program.Program."""
 
     token_cap = TOKEN_CAP
+    facts = {"precision": "fp32", "kernels": {}, "is_invariant": True}
 
     def __init__(self, card: dict[str, Any]) -> None:
         settings = card["settings"]

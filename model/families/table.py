@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,12 +12,16 @@ from model.families.bert import BertFamily
 from model.families.echo import EchoFamily
 from model.program import Program, Row
 
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+
 
 class Family(FamilySpec, Protocol):
     """What the loader must know of a family, and what the model's own code adds."""
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        """The program; torch is imported here and not before."""
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
+        """The program, its products made by `plan`; torch is imported here and not before."""
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
@@ -26,13 +30,20 @@ class Family(FamilySpec, Protocol):
 FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
 
 
-def build(card: dict[str, Any], weights: Any) -> Program:
-    """The program of a prepared model, not warmed yet.
+def build(card: dict[str, Any], weights: Any, facts: dict[str, Any] | None = None) -> Program:
+    """The program of a prepared model, not warmed yet, in the card's precision.
 
     `weights` is the sealed image (any buffer), which must stay mapped as long as the program lives;
-    None for a family without weights.
+    None for a family without weights. `facts` are those of a program that was built before
+    (`Program.facts`): this one then answers as that one, bit for bit.
     """
-    return FAMILIES[card["family"]].build(card, weights)
+    family = FAMILIES[card["family"]]
+    if not family.needs_weights:
+        return family.build(card, None, None)
+    from model.programs.image import Image  # torch, only now
+    from model.programs.plan import Plan
+    plan = Plan(card["precision"]) if facts is None else Plan(**facts)
+    return family.build(card, Image(weights), plan)
 
 
 def reference(card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:

@@ -10,7 +10,7 @@ import torch
 
 from loader.safetensors import open_image
 
-DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I8": torch.int8}
 
 
 class Image:
@@ -19,6 +19,13 @@ class Image:
     def __init__(self, buffer: Any) -> None:
         self._buffer = buffer
         self._tensors = open_image(buffer)
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    def is_quantised(self, name: str) -> bool:
+        """True for a tensor of 8-bit integers, whose scales are another tensor."""
+        return self._tensors[name].dtype == "I8"
 
     def stored(self, name: str) -> torch.Tensor:
         """The tensor in its stored type, as a view of the (read-only) buffer."""

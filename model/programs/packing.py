@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +19,13 @@ KEY_STEP = 16
 class Packed:
     """B texts with N tokens in all, shortest first, and padded to Q places for attention.
 
-    `ids`, `places` and `segments` are int64 [N]. `first` is the place of each text's first token,
-    int64 [B]; `order[b]` is the caller's row that text b is. Texts of one padded length make a
-    group: `counts` texts of `lengths` places each. `gather` (int64 [Q]) is the token for each
-    padded place, `mask` (float32 [Q]) is 0 there or -inf where nothing is, and `scatter`
-    (int64 [N]) is the padded place of each token.
+    N and B are filled up to a number of rows that the kernels take by tokens and texts that nobody
+    reads: id 0 at place 0, and the first text again. `ids`, `places` and `segments` are int64 [N].
+    `first` is the place of each text's first token, int64 [B]; `order[b]` is the caller's row that
+    text b is, without the fillers. Texts of one padded length make a group: `counts` texts of
+    `lengths` places each. `gather` (int64 [Q]) is the token for each padded place, `mask` (float32
+    [Q]) is 0 there or -inf where nothing is, and `scatter` (int64 [N]) is the padded place of each
+    token (0 for a filler).
     """
 
     ids: np.ndarray
@@ -38,8 +40,12 @@ class Packed:
     scatter: np.ndarray
 
 
-def pack(rows: Sequence[Row]) -> Packed:
-    """Example: texts of 3 and 18 tokens have N = 21, first [0, 3], lengths [16, 32], Q = 48."""
+def pack(rows: Sequence[Row], fill: Callable[[int], int]) -> Packed:
+    """`fill` says how many tokens, or texts, to make of so many.
+
+    Example: texts of 3 and 18 tokens have N = 21, first [0, 3], lengths [16, 32], Q = 48; filled up
+    to multiples of four, N = 24 and first [0, 3, 0, 0].
+    """
     sizes = np.array([len(row.ids) for row in rows])
     order = np.argsort(sizes, kind="stable")
     sizes = sizes[order]
@@ -54,12 +60,20 @@ def pack(rows: Sequence[Row]) -> Packed:
     keys = np.arange(int(padded.sum())) - np.repeat(padded_first, padded)
     last = np.repeat(sizes - 1, padded)
     lengths, counts = np.unique(padded, return_counts=True)
+    segments = (places >= np.repeat(splits, sizes)).astype(np.int64)
     return Packed(
-        ids=ids, places=places, segments=(places >= np.repeat(splits, sizes)).astype(np.int64),
-        first=first, order=order, counts=counts.tolist(), lengths=lengths.tolist(),
+        ids=_filled(ids, fill), places=_filled(places, fill),
+        segments=_filled(segments, fill), first=_filled(first, fill), order=order,
+        counts=counts.tolist(), lengths=lengths.tolist(),
         gather=np.repeat(first, padded) + np.minimum(keys, last),
         mask=np.where(keys <= last, np.float32(0), np.float32(-np.inf)),
-        scatter=np.repeat(padded_first, sizes) + places)
+        scatter=_filled(np.repeat(padded_first, sizes) + places, fill))
+
+
+def _filled(values: np.ndarray, fill: Callable[[int], int]) -> np.ndarray:
+    """With zeros behind."""
+    missing = fill(len(values)) - len(values)
+    return np.concatenate([values, np.zeros(missing, values.dtype)]) if missing else values
 
 
 def cut(rows: Sequence[Row], tokens: int) -> Iterator[Sequence[Row]]:

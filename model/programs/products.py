@@ -1,36 +1,27 @@
-"""Products x · Wᵀ + b in fp32, and the choice of the kernel that this machine may use for them.
+"""Products x · Wᵀ + b with a weight of 32 or 16 bits: every kernel that torch offers for them.
 
 An answer must not depend on its company, not by a bit, so a row's product must not depend on the
 number of rows M. Which kernel keeps that depends on the machine: MKL takes other code for few rows
 (seen on Sapphire Rapids: below 16 rows for a weight as stored [N, K], for one row only for its
-transpose [K, N]; with AVX2 alone: in patterns up to some 250 rows, for either), oneDNN's packed
-weights kept it everywhere from two rows up. So `choose` tries, in order of speed, on the machine.
+transpose [K, N]; with AVX2 alone: in patterns up to some 250 rows, for either). So each is tried on
+the machine (model.programs.plan), with M as multiples of its `row_step` only: programs fill their
+rows up to such a multiple. oneDNN builds code for each M when it first sees it (`builds_by_rows`),
+some milliseconds that are spent before the program is ready.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-MIN_ROWS = 4  # fewer rows take other kernels even where the rest agrees: they are filled up to 4
-
-PROBE_ROWS = (*range(MIN_ROWS, 10), 13, 15, 16, 17, 23, 31, 32, 33, 55, 66, 87, 127)
-PROBE_ALL = 240
-PROBE_SHIFT = 17  # a probed row's place differs from its place among all
-
-
-def at_least(x: Tensor, rows: int) -> Tensor:
-    """x [M, K] with its first row repeated below until it has `rows` rows."""
-    missing = rows - x.size(0)
-    if missing <= 0:
-        return x
-    return torch.cat([x, x[:1].expand(missing, x.size(1))])
-
 
 class StoredProduct(nn.Module):
     """MKL on the weight as stored, [N, K]: no copy."""
+
+    row_step = 4  # fewer rows take other kernels even where the rest agrees
+    builds_by_rows = False
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -38,21 +29,23 @@ class StoredProduct(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.size(0)
         # Not addmm: TorchScript takes it apart into mm and add, which is one pass more.
-        y = nn.functional.linear(at_least(x, 4), self.weight, self.bias)  # [M, N]
-        return y if rows >= 4 else y[:rows]
+        return nn.functional.linear(x, self.weight, self.bias)              # [M, N]
 
 
 class TransposedProduct(StoredProduct):
-    """MKL on a copy of the weight that lies as [K, N]: the fastest, above all for few rows."""
+    """MKL on a copy of the weight that lies as [K, N]: the fastest in fp32, above all for few rows.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__(weight.t().contiguous().t(), bias)
 
 
 class PackedProduct(nn.Module):
-    """oneDNN on a weight packed in its own order."""
+    """oneDNN on a weight packed in its own order; it computes in the weight's type."""
+
+    row_step = 32
+    builds_by_rows = True
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -60,36 +53,38 @@ class PackedProduct(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.size(0)
-        # oneDNN builds a primitive for each M; with 32 rows at a time, few are built.
-        filled = (rows + 31) // 32 * 32
-        y = torch.ops.mkldnn._linear_pointwise(at_least(x, filled), self.weight, self.bias,
-                                               "none", [], "")
-        return y if rows == filled else y[:rows]
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
 
-KERNELS: dict[str, type[nn.Module]] = {
-    "mkl-transposed": TransposedProduct, "mkl-stored": StoredProduct, "onednn": PackedProduct}
+class BFloat16Product(PackedProduct):
+    """oneDNN in bfloat16 with sums in fp32, for CPUs that have it (AVX512-BF16, AMX)."""
+
+    row_step = 16  # rows of an AMX tile
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__(weight.bfloat16(), bias.bfloat16())
 
 
-def choose(shapes: Collection[tuple[int, int]]) -> tuple[str, bool]:
-    """The kernel for products of these shapes (N, K), and whether it kept every bit here.
-
-    Where none does (no machine seen yet), the last is taken: there answers agree to rounding.
+class HalfProduct(nn.Module):
+    """fbgemm on fp16 weights with fp32 maths: half the memory, and faster where that is the limit.
     """
-    for name in KERNELS:
-        if all(is_invariant(name, *shape) for shape in shapes):
-            return name, True
-    return name, False
+
+    row_step = 4
+    builds_by_rows = False
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.quantized.linear_dynamic_fp16(x, self.packed)
 
 
-def is_invariant(name: str, outputs: int, inputs: int,
-                 row_counts: Collection[int] = PROBE_ROWS) -> bool:
-    """True if no row's product changes by a bit with the number of rows and its place in them."""
-    random = torch.Generator().manual_seed(outputs * 65537 + inputs)
-    x = torch.randn(max(PROBE_ALL, *row_counts) + PROBE_SHIFT, inputs, generator=random)
-    product = KERNELS[name](torch.randn(outputs, inputs, generator=random) / inputs ** 0.5,
-                            torch.randn(outputs, generator=random))
-    expected = product(x)[PROBE_SHIFT:]
-    x = x[PROBE_SHIFT:]
-    return all(torch.equal(product(x[:rows].clone()), expected[:rows]) for rows in row_counts)
+# By precision, in the order in which they are tried; of the last one alone it is known that it
+# keeps every bit wherever it was tried.
+WIDE_KERNELS: dict[str, dict[str, Any]] = {
+    "fp32": {"mkl-transposed": TransposedProduct, "mkl-stored": StoredProduct,
+             "onednn": PackedProduct},
+    "fp16": {"fbgemm-fp16": HalfProduct},
+    "bf16": {"onednn-bf16": BFloat16Product},
+}

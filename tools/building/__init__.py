@@ -1,0 +1,1 @@
+"""What `python -m tools.build` is made of."""
