@@ -21,11 +21,10 @@ from loader.checkpoint import Folder
 from loader.config import choose_family, read_labels, score_function, whole
 from loader.errors import CheckpointError
 from loader.family import FamilySpec
-from loader.safetensors import read_header
 from loader.strict_json import read_object
 from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
 from loader.tokenizers.table import compile_tokenizer
-from loader.weights import WEIGHTS, copy_weights, match_tensors, open_weights
+from loader.weights import WEIGHTS, Weights, copy_weights, match_tensors, open_weights
 
 CONFIG_BYTES = 16 << 20
 VOCAB_LIMIT = 1 << 24  # rows of an embedding table
@@ -74,7 +73,7 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
         config_bytes = _config_bytes(opened)
         config = read_object(config_bytes, "config.json")
         family = choose_family(config, families)
-        source = stack.enter_context(open_weights(opened)) if family.needs_weights else None
+        weights = stack.enter_context(open_weights(opened)) if family.needs_weights else Weights()
         labels = read_labels(config)
         function = score_function(config, len(labels))
         settings = family.settings(config)
@@ -85,7 +84,7 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
         check_ids(files, vocab_size)
         limit = max_tokens(files, family.tokenizer, family.positions(settings), id_bytes)
         wanted = family.tensors(settings, len(labels)) if family.needs_weights else {}
-        weights_fd, version = _weights(source, wanted, family.prefix,
+        weights_fd, version = _weights(weights, wanted, family.prefix,
                                        {**sources, "config.json": config_bytes})
     card = {"name": name, "version": version, "family": family.name, "labels": labels,
             "function": function, "max_tokens": limit, "vocab_size": vocab_size,
@@ -122,18 +121,17 @@ def _config_bytes(folder: Folder) -> bytes:
     return folder.read("config.json", CONFIG_BYTES)
 
 
-def _weights(source: int | None, wanted: Mapping[str, tuple[int, ...]], prefix: str,
+def _weights(weights: Weights, wanted: Mapping[str, tuple[int, ...]], prefix: str,
              sources: Mapping[str, bytes]) -> tuple[int, str]:
     """The sealed image of the weights, and the version: a hash of it and of the other files."""
     digest = hashlib.sha256()
     for name in sorted(sources):
         digest.update(f"{name} {len(sources[name])}\n".encode())
         digest.update(sources[name])
-    stored = {} if source is None else read_header(source, WEIGHTS)
-    tensors = match_tensors(wanted, prefix, stored)
+    tensors = match_tensors(wanted, prefix, weights)
     target = _memfd("weights")
     try:
-        copy_weights(source, tensors, target, digest.update)
+        copy_weights(tensors, target, digest.update)
         fcntl.fcntl(target, fcntl.F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(target)

@@ -12,6 +12,8 @@ import random
 import sys
 from pathlib import Path
 
+from loader.checkpoint import Folder
+from loader.weights import open_weights
 from tests.chaos.clients import ask
 from tests.house import House
 
@@ -23,10 +25,9 @@ TOLERANCE, TOLERANCE_16_BIT = 5e-5, 2e-4
 
 def tolerance_of(folder: Path) -> float:
     """5e-5, or 2e-4 where the checkpoint's own weights have 16 bits."""
-    head = (folder / "model.safetensors").read_bytes()[:1 << 20]
-    size = int.from_bytes(head[:8], "little")
-    return TOLERANCE_16_BIT if b'"F16"' in head[8:8 + size] or b'"BF16"' in head[8:8 + size] \
-        else TOLERANCE
+    with Folder(str(folder)) as opened, open_weights(opened) as weights:
+        dtypes = {tensor.dtype for tensor in weights.tensors.values()}
+    return TOLERANCE_16_BIT if dtypes & {"F16", "BF16"} else TOLERANCE
 
 
 def judge(folder: Path, golden_path: Path | None = None) -> tuple[float, list[str]]:

@@ -8,9 +8,9 @@ import numpy as np
 from loader.checkpoint import Folder
 from loader.config import flag, word
 from loader.errors import CheckpointError
-from loader.safetensors import float32_array, read_header
+from loader.stored import read_float32
 from loader.strict_json import read_object
-from loader.weights import WEIGHTS, match_tensors, open_weights
+from loader.weights import match_tensors, open_weights
 from model.families.bert import BertFamily
 from tools.training.tokens import Tokens, of_checkpoint
 
@@ -67,11 +67,9 @@ def read_encoder(path: str, dropout: float) -> Encoder:
 def _parameters(folder: Folder, family: BertFamily, settings: dict) -> dict[str, np.ndarray]:
     wanted = {name: shape for name, shape in family.tensors(settings, 1).items()
               if not name.startswith("classifier.")}
-    with open_weights(folder) as fd:
-        stored = read_header(fd, WEIGHTS)
-        if not any(name.removeprefix(family.prefix) == "pooler.dense.weight" for name in stored):
+    with open_weights(folder) as weights:
+        if not any(name.removeprefix(family.prefix) == "pooler.dense.weight"
+                   for name in weights.tensors):
             wanted = {name: shape for name, shape in wanted.items() if ".pooler." not in name}
-        tensors = match_tensors(wanted, family.prefix, stored)
-        with open(fd, "rb", closefd=False) as file:
-            image = file.read()
-    return {name: float32_array(image, tensor) for name, tensor in tensors.items()}
+        tensors = match_tensors(wanted, family.prefix, weights)
+        return {name: read_float32(stored) for name, stored in tensors.items()}
