@@ -91,7 +91,8 @@ def slowly(tokens, text):
             continue
         found = max(here, key=lambda one: len(one["content"]))
         start, at = at, at + len(found["content"])
-        if found["single_word"] and (re.search(r"\w\Z", text[:start]) or re.match(r"\w", text[at:])):
+        if found["single_word"] and (re.match(r"\w", text[:start][-1:])
+                                     or re.match(r"\w", text[at:])):
             continue
         end = at
         if found["lstrip"]:
