@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy
 
 from loader.tokenizers import bert_code_points as tables
+from loader.tokenizers.code_points import character_class, spans
 
 # Classes of code points, a byte each. A letter is what leaves at least one code point in a word.
 LETTER = b"\0"
@@ -39,21 +40,10 @@ class Casing(NamedTuple):
     split_ideographs: bool
 
 
-def _spans(table: str) -> list[tuple[int, int]]:
-    """The ranges of a table as (first, last)."""
-    return [(int(first, 16), int(last or first, 16))
-            for first, _, last in (span.partition("-") for span in table.split())]
-
-
-def _class(table: str) -> str:
-    """A regular expression's character class of the code points in the table."""
-    return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _spans(table)) + "]"
-
-
-_ACCENTS = re.compile(_class(tables.ACCENTS))
-_CLEANED = re.compile(_class(tables.CLEANED))
-_INDIVISIBLE = re.compile("(" + _class(tables.INDIVISIBLE) + ")")
-_KEPT_MARKS = frozenset(chr(code) for first, last in _spans(tables.KEPT_MARKS)
+_ACCENTS = re.compile(character_class(tables.ACCENTS))
+_CLEANED = re.compile(character_class(tables.CLEANED))
+_INDIVISIBLE = re.compile("(" + character_class(tables.INDIVISIBLE) + ")")
+_KEPT_MARKS = frozenset(chr(code) for first, last in spans(tables.KEPT_MARKS)
                         for code in range(first, last + 1))
 _LOWER_CASE = {
     int(source, 16): "".join(chr(int(part, 16)) for part in target.split("+"))
@@ -124,7 +114,7 @@ def _class_table(casing: Casing) -> numpy.ndarray:
     table = numpy.zeros(CODE_POINTS, dtype=numpy.uint8)     # all letters
 
     def put(ranges: str, name: bytes) -> None:
-        for first, last in _spans(ranges):
+        for first, last in spans(ranges):
             table[first:last + 1] = name[0]
 
     put(tables.PUNCTUATION, ALONE)
@@ -133,7 +123,7 @@ def _class_table(casing: Casing) -> numpy.ndarray:
     if casing.strip_accents:
         put(tables.ACCENTED_PUNCTUATION, ALONE)
         put(tables.ACCENTS, NOTHING)
-        for first, last in _spans(tables.ACCENTS):
+        for first, last in spans(tables.ACCENTS):
             for code in range(first, last + 1):
                 if not unicodedata.combining(unicodedata.normalize("NFD", chr(code))[0]):
                     table[code] = BARRIER[0]
