@@ -13,7 +13,7 @@ from loader.tokenizers.table import TokenizerFiles
 SETTINGS_BYTES = 16 << 20   # of tokenizer_config.json and special_tokens_map.json
 TABLE_BYTES = 128 << 20     # of tokenizer.json and vocab.txt; 250,000 pieces take 17 MB
 ROW_BYTES = 60_000          # of one text's ids: they must fit one message between processes
-SPECIALS = {"wordpiece": 3}  # [CLS] A [SEP] B [SEP]
+SPECIALS = {"wordpiece": 3, "bpe": 4, "unigram": 4}  # [CLS] A [SEP] B [SEP], <s> A </s></s> B </s>
 
 
 def read_tokenizer(folder: Folder) -> tuple[TokenizerFiles, dict[str, bytes]]:

@@ -8,7 +8,8 @@ import pytest
 
 from loader.errors import CheckpointError
 from loader.prepare import map_file, prepare
-from model.families.bert import ACTIVATIONS, BertFamily
+from model.families.bert import BertFamily
+from model.families.settings import ACTIVATIONS
 from model.families.table import FAMILIES, build, reference
 from model.program import Row
 from tests.tiny_bert import CONFIG, make_model, make_rows

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.families import bert
+from model.families import settings as read
 
 INITIAL_STD = 0.02
 # By the names that model.families.bert gives them.
@@ -87,7 +87,7 @@ class Layer(nn.Module):
         self.attention = Attention(config)
         self.intermediate = Intermediate(config)
         self.output = AddNorm(config, config["intermediate_size"])
-        self.activation = ACTIVATIONS[bert.ACTIVATIONS[config["hidden_act"]]]
+        self.activation = ACTIVATIONS[read.ACTIVATIONS[config["hidden_act"]]]
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.attention(x, mask)

@@ -1,0 +1,35 @@
+"""ALBERT's forward pass for one text in float64: BERT whose layers share their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from model.families.albert import layers
+from model.reference.layers import Array, Tensors, dense, norm, post_norm_layer
+
+
+def logits(card: Mapping[str, Any], tensors: Tensors, ids: Sequence[int], split: int) -> Array:
+    """The logits of one text, float32 [C].
+
+    `tensors` holds float32 arrays by canonical name. `ids` are T token ids; the first `split` are
+    of segment 0, the others of segment 1. Source: Lan et al. 2019, and the module names of
+    transformers' AlbertForSequenceClassification.
+    """
+    settings = card["settings"]
+    ids = np.asarray(ids, dtype=np.int64)
+    places = np.arange(len(ids))
+    table = "albert.embeddings"
+    x = tensors[f"{table}.word_embeddings.weight"][ids].astype(np.float64)       # [T, E]
+    x = x + tensors[f"{table}.token_type_embeddings.weight"][(places >= split).astype(np.int64)]
+    x = x + tensors[f"{table}.position_embeddings.weight"][places]
+    x = norm(x, tensors, f"{table}.LayerNorm", settings["layer_norm_eps"])
+    x = dense(x, tensors, "albert.encoder.embedding_hidden_mapping_in")          # [T, D]
+
+    for names in layers(settings):
+        x = post_norm_layer(x, tensors, names, settings)
+
+    pooled = np.tanh(dense(x[0], tensors, "albert.pooler"))                      # [D]
+    return dense(pooled, tensors, "classifier").astype(np.float32)               # [C]
