@@ -1,0 +1,63 @@
+"""Our own programs as contenders: one for each precision that this machine and model offer."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.rounds import Burst, time_runs
+from loader.prepare import map_file, open_card, prepare, seal
+from loader.tokenizers.table import open_tokenizer
+from model.families.table import FAMILIES, build
+from model.program import Row
+
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+
+
+class Model:
+    """A checkpoint's card, weights and tokeniser, held as the server holds them."""
+
+    def __init__(self, folder: str) -> None:
+        """CheckpointError where the folder is not one that is served."""
+        self.folder = folder
+        self.name = Path(folder).resolve().name
+        files = seal(prepare(folder, self.name, FAMILIES))
+        self.card: dict[str, Any] = open_card(files.card_fd)
+        self.weights: mmap.mmap = map_file(files.weights_fd)
+        self._tokenizer = open_tokenizer(map_file(files.tokenizer_fd))
+        files.close()
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The token ids of each text, int64, cut at the model's max_tokens."""
+        limit = self.card["max_tokens"]
+        return [np.array(self._tokenizer.encode(text, None, limit).ids, np.int64)
+                for text in texts]
+
+
+class Ours:
+    """A bench.rounds.Contender: the server's program of one precision."""
+
+    modes = ("whole",)
+
+    def __init__(self, model: Model, precision: str) -> None:
+        """ValueError or RuntimeError where the program does not offer the precision here."""
+        self.key = precision
+        self.program = build({**model.card, "precision": precision}, model.weights)
+        # A program that does not tell its kernels knows fp32 only, whatever the card says.
+        self.kernels: dict[str, str] = getattr(self.program, "kernels", {})
+        if precision != "fp32" and not self.kernels:
+            raise ValueError(f"the program of family {model.card['family']} knows fp32 only")
+        self.program.warm()
+        served = ", ".join(dict.fromkeys(self.kernels.values()))
+        self.name = f"Firebrick {precision}" + (f" ({served})" if served else "")
+
+    def run(self, rows: Sequence[np.ndarray], mode: str, repeats: int) -> Burst:
+        """A bench.rounds.Burst; `whole` gives the program all rows at once, `alone` one by one."""
+        rows = [Row(row, len(row)) for row in rows]
+        calls = [[row] for row in rows] if mode == "alone" else [rows]
+        return time_runs(lambda: np.concatenate([self.program.run(call) for call in calls]),
+                         repeats)
