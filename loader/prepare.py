@@ -1,8 +1,8 @@
 """A checkpoint folder, read once, checked whole and held in sealed memory: nothing here is torch.
 
-What comes out are three memfds that no process can change any more: the card (JSON: everything
-that fronts and engines must know of the model), the tokeniser's tables, and the weights as one
-safetensors image. The folder may be overwritten, cut or deleted afterwards.
+What comes out are memfds that no process can change any more: the card (JSON: everything that
+fronts and engines must know of the model), the tokeniser's tables, and the weights as safetensors
+images. The folder may be overwritten, cut or deleted afterwards.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loader.bundle import INT8_WEIGHTS, Bundle, open_folder, quantised_tensors
 from loader.checkpoint import Folder
 from loader.config import choose_family, read_labels, score_function, whole
 from loader.errors import CheckpointError
 from loader.family import FamilySpec
+from loader.precision import candidates
+from loader.stored import Stored
 from loader.strict_json import read_object
 from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
 from loader.tokenizers.table import compile_tokenizer
@@ -36,24 +39,33 @@ class Prepared:
     """A checked model. `card` may still be added to (buckets, self_test) until `seal`.
 
     `weights_fd` is a sealed memfd already, so that a reference can compute from `map_file` of it;
-    a family without weights has an image of no tensors.
+    a family without weights has an image of no tensors. Where it holds 8-bit products that may yet
+    be served wide, `wide_fd` is an image of their wide weights.
     """
 
     card: dict[str, Any]
     tokenizer: bytes
     weights_fd: int
+    wide_fd: int | None = None
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Three sealed memfds; whoever holds it closes them."""
+    """Sealed memfds; whoever holds it closes them."""
 
     card_fd: int
     tokenizer_fd: int
     weights_fd: int
+    wide_fd: int | None = None
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All of them, in the order of the fields."""
+        fds = self.card_fd, self.tokenizer_fd, self.weights_fd
+        return fds if self.wide_fd is None else (*fds, self.wide_fd)
 
     def close(self) -> None:
-        for fd in (self.card_fd, self.tokenizer_fd, self.weights_fd):
+        for fd in self.descriptors:
             os.close(fd)
 
 
@@ -63,13 +75,18 @@ def model_name(path: str) -> str:
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
-def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepared:
-    """Reads and checks the whole checkpoint in `folder`; `name` is what clients see.
+def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
+            precision: str = "auto") -> Prepared:
+    """Reads and checks the whole checkpoint or bundle in `folder`; `name` is what clients see of a
+    checkpoint, a bundle has its own.
 
-    The card holds all but what the model's own code adds (`buckets`, `self_test`). Its version is
-    8 hex digits of a hash over every byte that the answers depend on. Raises CheckpointError.
+    The card holds all but what the model's own code adds (`buckets`, `self_test` of a plain
+    checkpoint, and which of its `precisions` is served). Its version is a bundle's own, else 8 hex
+    digits of a hash over every byte that the answers depend on. Raises CheckpointError.
     """
-    with Folder(folder) as opened, contextlib.ExitStack() as stack:
+    with open_folder(folder) as opened, contextlib.ExitStack() as stack:
+        manifest = opened.manifest if isinstance(opened, Bundle) else None
+        precisions, why = candidates(precision, manifest)
         config_bytes = _config_bytes(opened)
         config = read_object(config_bytes, "config.json")
         family = choose_family(config, families)
@@ -84,20 +101,38 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
         check_ids(files, vocab_size)
         limit = max_tokens(files, family.tokenizer, family.positions(settings), id_bytes)
         wanted = family.tensors(settings, len(labels)) if family.needs_weights else {}
-        weights_fd, version = _weights(weights, wanted, family.prefix,
-                                       {**sources, "config.json": config_bytes})
-    card = {"name": name, "version": version, "family": family.name, "labels": labels,
-            "function": function, "max_tokens": limit, "vocab_size": vocab_size,
-            "id_bytes": id_bytes, "pair_types": family.pair_types(settings), "precision": "fp32",
-            "precision_why": "a plain checkpoint is served in fp32", "settings": settings}
-    return Prepared(card, tokenizer, weights_fd)
+        tensors = match_tensors(wanted, family.prefix, weights)
+        quantised = _quantised(opened, wanted, precisions, stack)
+        wide = {key: tensor for key, tensor in tensors.items() if key in quantised}
+        version = _Version({**sources, "config.json": config_bytes})
+        weights_fd = _sealed_weights({**tensors, **quantised}, version)
+        try:
+            wide_fd = _sealed_weights(wide, version) if wide and precisions != ["int8"] else None
+        except BaseException:
+            os.close(weights_fd)
+            raise
+    card = {"name": manifest["name"] if manifest else name,
+            "version": manifest["version"] if manifest else version.digits,
+            "family": family.name, "labels": labels, "function": function, "max_tokens": limit,
+            "vocab_size": vocab_size, "id_bytes": id_bytes,
+            "pair_types": family.pair_types(settings), "precisions": precisions,
+            "precision": precisions[0], "precision_why": why, "settings": settings}
+    if manifest:
+        card["self_test"] = manifest["goldens"]
+        card["tolerances"] = {precision: facts["tolerance"]
+                              for precision, facts in manifest["precisions"].items()}
+    return Prepared(card, tokenizer, weights_fd, wide_fd)
 
 
 def seal(prepared: Prepared) -> ModelFiles:
-    """The model as three sealed memfds; the one of the weights is handed on, not copied."""
-    card = json.dumps(prepared.card, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    return ModelFiles(_sealed("card", card), _sealed("tokenizer", prepared.tokenizer),
-                      prepared.weights_fd)
+    """The model as sealed memfds; those of the weights are handed on, not copied."""
+    return ModelFiles(seal_card(prepared.card), _sealed("tokenizer", prepared.tokenizer),
+                      prepared.weights_fd, prepared.wide_fd)
+
+
+def seal_card(card: Mapping[str, Any]) -> int:
+    """A sealed memfd of the card."""
+    return _sealed("card", json.dumps(card, ensure_ascii=False, allow_nan=False).encode("utf-8"))
 
 
 def open_card(fd: int) -> dict[str, Any]:
@@ -121,22 +156,40 @@ def _config_bytes(folder: Folder) -> bytes:
     return folder.read("config.json", CONFIG_BYTES)
 
 
-def _weights(weights: Weights, wanted: Mapping[str, tuple[int, ...]], prefix: str,
-             sources: Mapping[str, bytes]) -> tuple[int, str]:
-    """The sealed image of the weights, and the version: a hash of it and of the other files."""
-    digest = hashlib.sha256()
-    for name in sorted(sources):
-        digest.update(f"{name} {len(sources[name])}\n".encode())
-        digest.update(sources[name])
-    tensors = match_tensors(wanted, prefix, weights)
+class _Version:
+    """A plain checkpoint's version: a hash of every byte that the answers depend on."""
+
+    def __init__(self, sources: Mapping[str, bytes]) -> None:
+        self._digest = hashlib.sha256()
+        for name in sorted(sources):
+            self._digest.update(f"{name} {len(sources[name])}\n".encode())
+            self._digest.update(sources[name])
+        self.update = self._digest.update
+
+    @property
+    def digits(self) -> str:
+        return self._digest.hexdigest()[:8]
+
+
+def _quantised(folder: Folder, wanted: Mapping[str, tuple[int, ...]], precisions: list[str],
+               stack: contextlib.ExitStack) -> dict[str, Stored]:
+    """The 8-bit tensors of a bundle that may be served in them, their file held open."""
+    if not isinstance(folder, Bundle) or "int8" not in precisions:
+        return {}
+    fd = folder.open(INT8_WEIGHTS)
+    stack.callback(os.close, fd)
+    return quantised_tensors(folder, fd, wanted)
+
+
+def _sealed_weights(tensors: Mapping[str, Stored], version: _Version) -> int:
     target = _memfd("weights")
     try:
-        copy_weights(tensors, target, digest.update)
+        copy_weights(tensors, target, version.update)
         fcntl.fcntl(target, fcntl.F_ADD_SEALS, SEALS)
     except BaseException:
         os.close(target)
         raise
-    return target, digest.hexdigest()[:8]
+    return target
 
 
 def _sealed(name: str, data: bytes) -> int:

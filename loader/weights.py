@@ -24,7 +24,8 @@ ALIGN = 64  # bytes; a cache line, and what every vector load is glad of
 OTHER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin", "tf_model.h5", "model.onnx",
                  "flax_model.msgpack", "model.ckpt.index")
 
-# stored type → the type in the image, and the bits that are all set in NaN and infinity
+# stored type → the type in the image, and the bits that are all set in NaN and infinity; 8-bit
+# integers come out of bundles alone
 FLOATS = {"F32": ("F32", np.uint32(0x7f800000)), "F16": ("F16", np.uint16(0x7c00)),
           "BF16": ("BF16", np.uint16(0x7f80)), "F64": ("F32", np.uint32(0x7f800000))}
 
@@ -112,7 +113,8 @@ def copy_weights(tensors: Mapping[str, Stored], target: int,
     The types stay as stored, but F64 becomes F32; each tensor begins at a multiple of ALIGN. Every
     byte is read once, checked (no NaN, no infinity) as it will be served, and given to `digest`.
     """
-    specs = {name: (FLOATS[tensor.dtype][0], tensor.shape) for name, tensor in tensors.items()}
+    specs = {name: ("I8" if tensor.dtype == "I8" else FLOATS[tensor.dtype][0], tensor.shape)
+             for name, tensor in tensors.items()}
     head, places, size = layout(specs, ALIGN)
     for tensor in tensors.values():  # a torch file may give one stored number many places
         _check_memory(tensor.file, size)
@@ -146,6 +148,8 @@ def _check_memory(file: str, size_bytes: int) -> None:
 def _served(stored: bytearray | bytes, dtype: str, where: str) -> bytearray | bytes:
     """A chunk in the image's type, or CheckpointError where it holds NaN or infinity."""
     chunk = stored
+    if dtype == "I8":
+        return chunk
     if dtype == "F64":
         values = np.frombuffer(stored, NUMPY["F64"])
         if np.isfinite(values).all():

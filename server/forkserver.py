@@ -14,8 +14,8 @@ import time
 
 import numpy as np
 
-from loader.prepare import map_file, open_card
-from model.families.table import build
+from loader.prepare import map_file, open_card, seal_card
+from model.families.table import FAMILIES, build
 from model.program import Program, Row
 from server import engine
 from server.messages import ENGINE_KINDS
@@ -23,8 +23,9 @@ from server.metrics import UP, Registry
 from server.processes import BROKEN, ChildSpec, Control, arm, live
 
 LOAD_LEASE_S = 60.0
-# Between the program and the reference, in logits; a wrong weight or operation is far beyond it.
-SELF_TEST_TOLERANCE = 1e-3
+# Between the program and the fp32 reference, in logits; a wrong weight or operation is far beyond
+# it. A bundle brings what was measured when it was built.
+TOLERANCES = {"fp32": 1e-3, "fp16": 0.1, "bf16": 1.0}
 LONGEST_WAIT_S = 0.5
 
 
@@ -37,12 +38,17 @@ def run(spec: ChildSpec) -> None:
     arm(spec)
     try:
         card, program, costs = _load(spec)
+    except ArithmeticError as error:
+        spec.control.send({"type": "refused", "message": f"{error}."})
+        return
     except SelfTestError as error:
         print(f"the self-test failed: {error}", file=sys.stderr)
         sys.exit(BROKEN)
     gc.collect()
     gc.freeze()
-    spec.control.send({"type": "ready"})
+    card_fd = seal_card(card)
+    spec.control.send({"type": "ready", "precision": card["precision"]}, (card_fd,))
+    os.close(card_fd)
     spec.page.set_worked()
     spec.page.set_state(UP)
     while True:
@@ -57,30 +63,38 @@ def run(spec: ChildSpec) -> None:
 
 
 def _load(spec: ChildSpec) -> tuple[dict, Program, list[tuple[int, int, float]]]:
+    """The card, its precision and kernels decided, with the program and its costs.
+
+    A card that has "facts" comes from a forkserver before this one, whose engines may still live.
+    """
     spec.page.promise(time.monotonic() + LOAD_LEASE_S)
-    ((_, (card_fd, weights_fd)),) = spec.control.receive()
+    ((_, (card_fd, *image_fds)),) = spec.control.receive()
     card = open_card(card_fd)
-    weights = map_file(weights_fd)
-    os.close(card_fd)
-    os.close(weights_fd)
-    program = build(card, weights)
+    images = [map_file(fd) for fd in image_fds]
+    for fd in (card_fd, *image_fds):
+        os.close(fd)
+    if "facts" not in card and FAMILIES[card["family"]].needs_weights:
+        from model.programs.precision import choose  # torch, only now
+        card = choose(card, lambda part: build(part, *images))
+    program = build(card, *images)
     spec.page.promise(time.monotonic() + LOAD_LEASE_S)
     program.warm()
     self_test(program, card)
-    return card, program, program.costs()
+    return {**card, "facts": program.facts}, program, program.costs()
 
 
 def self_test(program: Program, card: dict) -> None:
     """Compares the program with the reference's answers, and each text alone with itself in
     company, bit for bit. Raises SelfTestError."""
+    tolerance = {**TOLERANCES, **card.get("tolerances", {})}[card["precision"]]
     rows = [Row(np.array(case["ids"]), case["split"]) for case in card["self_test"]]
     together = program.run(rows)
     for number, (case, row) in enumerate(zip(card["self_test"], rows)):
         alone = program.run([row])[0]
         worst = float(np.abs(alone - np.array(case["logits"])).max())
-        if not worst <= SELF_TEST_TOLERANCE:
+        if not worst <= tolerance:
             raise SelfTestError(f"the logits of text {number} are {worst:.2g} from the reference, "
-                                f"{SELF_TEST_TOLERANCE:g} is allowed")
+                                f"{tolerance:g} is allowed")
         if not np.array_equal(alone, together[number]):
             raise SelfTestError(f"text {number} is answered differently in company")
 

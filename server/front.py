@@ -258,6 +258,9 @@ class Front:
             kind = message["type"]
             if kind == "model":
                 self._take_model(*descriptors)
+            elif kind == "card":
+                self.status.card = open_card(descriptors[0])
+                os.close(descriptors[0])
             elif kind == "phase":
                 self._enter(message["phase"], now)
             elif kind == "death" and message["role"] == "dispatcher":

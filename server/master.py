@@ -142,8 +142,7 @@ class Master:
             log.event("signal", name=name)
             self.supervisor.signal(name, now)
         elif number == signal.SIGHUP:
-            log.event("reload_ignored", why="this version cannot reload; start a new server "
-                      "beside it with --share-port")
+            log.event("reload_ignored", why="start a new server beside it with --share-port")
         elif number == signal.SIGUSR2:
             faulthandler.dump_traceback(file=STDERR, all_threads=True)
             for process in self.processes.values():
@@ -166,6 +165,7 @@ class Master:
             elif kind == "refused":
                 self.supervisor.refused(message["message"])
             elif kind == "ready" and process.role == "forkserver":
+                self._take_card(*descriptors)
                 self.supervisor.forkserver_ready(process.incarnation, now)
             elif kind == "ready":
                 self.supervisor.engine_serves(now)
@@ -183,10 +183,19 @@ class Master:
                 self._send_model(process)
         self.supervisor.prepared(now)
 
+    def _take_card(self, card_fd: int) -> None:
+        """The card as the forkserver completed it: the precision that is served, and with what."""
+        os.close(self.files.card_fd)
+        self.files = replace(self.files, card_fd=card_fd)
+        for process in self.processes.values():
+            if process.role == "front":
+                process.control.send({"type": "card"}, (card_fd,))
+
     def _send_model(self, process: _Process) -> None:
-        second = self.files.tokenizer_fd if process.role == "front" else self.files.weights_fd
-        process.control.send({"type": "model", "generation": GENERATION},
-                             (self.files.card_fd, second))
+        card_fd, tokenizer_fd, *image_fds = self.files.descriptors
+        process.control.send(
+            {"type": "model", "generation": GENERATION},
+            (card_fd, tokenizer_fd) if process.role == "front" else (card_fd, *image_fds))
 
     def _reap(self) -> None:
         if all(process.pid for process in self.processes.values()):
@@ -200,8 +209,7 @@ class Master:
                 return
             process = next((p for p in self.processes.values() if p.pid == pid), None)
             if process is None:
-                # An engine may die before its own number has been read here.
-                self.strays[pid] = status
+                self.strays[pid] = status   # an engine may die before its own number is read here
                 continue
             if process.role in ("preparer", "forkserver", "front", "dispatcher"):
                 self._hear_last_words(process)
@@ -271,9 +279,9 @@ class Master:
             told = "dispatcher" if action.role == "engine" else "front"
             for process in self.processes.values():
                 if process.role == told:
-                    process.control.send({
-                        "type": "death", "role": action.role, "index": action.index,
-                        "incarnation": action.incarnation, "fault": action.is_fault})
+                    process.control.send({"type": "death", "role": action.role,
+                                          "index": action.index, "fault": action.is_fault,
+                                          "incarnation": action.incarnation})
         elif isinstance(action, EnterPhase):
             self.phase = action.phase
             log.event("phase", name=action.phase)
@@ -289,11 +297,10 @@ class Master:
         elif isinstance(action, CountRestart):
             cause = action.cause if action.cause in CAUSES else "signal"
             self.page.counter("restarts_total", role=action.role, cause=cause).add()
-        elif isinstance(action, Exit):
+        elif isinstance(action, Exit) and self.exit_code is None:
             if action.sentence:
                 print(action.sentence, file=sys.stderr, flush=True)
-            if self.exit_code is None:
-                self.exit_code = action.code
+            self.exit_code = action.code
 
     def _spawn(self, action: Spawn) -> None:
         ours, theirs = Control.pair()
@@ -309,8 +316,8 @@ class Master:
         theirs.close()
 
     def _order_engine(self, process: _Process, theirs: Control) -> None:
-        """The forkserver may have died since this was decided, or die with the order unread: the
-        kernel then drops the descriptor, and the end of its control socket tells."""
+        """Where the forkserver is dead, or dies with the order unread, the kernel drops the
+        descriptor, and the end of its control socket tells."""
         forker = self.processes.get(("forkserver", 0))
         if forker is not None:
             forker.control.send({"type": "spawn", "index": process.index,

@@ -26,21 +26,22 @@ SELF_TEST_TEXTS = (("ok", None), ("Win a free phone now! Call 09061701461.", Non
 
 
 def run(spec: ChildSpec) -> None:
-    """Sends {"type": "prepared"} with the card, tokenizer and weights descriptors, or
-    {"type": "refused", "message": …}."""
+    """Sends {"type": "prepared"} with the descriptors of ModelFiles, or {"type": "refused",
+    "message": …}."""
     arm(spec)
     spec.page.promise(time.monotonic() + LEASE_S)
     try:
-        prepared = prepare(spec.settings.model, model_name(spec.settings.model), FAMILIES)
+        prepared = prepare(spec.settings.model, model_name(spec.settings.model), FAMILIES,
+                           spec.settings.precision)
         card = prepared.card
         card["buckets"] = buckets(card["max_tokens"])
-        card["self_test"] = _self_test(prepared)
+        if "self_test" not in card:     # a bundle brings its own
+            card["self_test"] = _self_test(prepared)
         files = seal(prepared)
     except CheckpointError as refusal:
         spec.control.send({"type": "refused", "message": str(refusal)})
         return
-    spec.control.send({"type": "prepared"},
-                      (files.card_fd, files.tokenizer_fd, files.weights_fd))
+    spec.control.send({"type": "prepared"}, files.descriptors)
 
 
 def _self_test(prepared) -> list[dict]:

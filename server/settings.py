@@ -16,7 +16,7 @@ from server.errors import OperatorError
 DEFAULT_MODEL = str(Path(__file__).resolve().parent.parent / "models" / "sms-spam")
 SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CPU_ONLY = "this version serves on CPU cores only; use --device cpu or auto"
-FP32_ONLY = "this version computes in fp32 only; use --precision fp32 or auto"
+GPU_PRECISION = "fp8 is for GPUs only; use --precision int8 or auto"
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,16 @@ class Setting:
 
 SETTINGS = (
     Setting("model", "model", "text", DEFAULT_MODEL,
-            "checkpoint folder in Hugging Face layout", shown_default="the shipped sms-spam"),
+            "checkpoint folder in Hugging Face layout, or a bundle of tools.build",
+            shown_default="the shipped sms-spam"),
     Setting("device", "model", "choice", "auto", "where programs run; auto takes the CPU",
             choices=("auto", "cpu", "cuda", "recorder"),
             unbuilt={"cuda": CPU_ONLY, "recorder": CPU_ONLY}),
-    Setting("precision", "model", "choice", "auto", "arithmetic of the model; auto takes fp32",
+    Setting("precision", "model", "choice", "auto",
+            "arithmetic of the model; auto takes the fastest that a bundle's gate let pass, and "
+            "fp32 for a checkpoint",
             choices=("auto", "fp32", "bf16", "fp16", "int8", "fp8"),
-            unbuilt=dict.fromkeys(("bf16", "fp16", "int8", "fp8"), FP32_ONLY)),
+            unbuilt={"fp8": GPU_PRECISION}),
     Setting("truncate", "model", "choice", "auto",
             "auto cuts a text to the model's limit, never answers 422 to a longer one",
             choices=("auto", "never")),

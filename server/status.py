@@ -49,9 +49,14 @@ class Status:
         """The object of /info."""
         since = self._registry.page("master", 0).get(SINCE)
         card = self.card
+        model = None
+        if card is not None:
+            model = {fact: card[fact] for fact in MODEL_FACTS}
+            # What the forkserver found out on this machine; null until it has.
+            model |= {fact: card.get("facts", {}).get(fact) for fact in ("kernels", "is_invariant")}
         return {
             "name": "firebrick", "version": VERSION, "generation": self._generation,
             "uptime_s": round(now - since, 3),
-            "model": {fact: card[fact] for fact in MODEL_FACTS} if card is not None else None,
+            "model": model,
             "processes": self._registry.processes(), "devices": [], "last_reload": None,
         }

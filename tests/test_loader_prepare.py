@@ -47,7 +47,7 @@ def test_prepare_sound_folder_gives_card_tables_and_weights(tmp_path, sealed):
     assert card.pop("version").isalnum() and card.pop("precision_why")
     assert card == {"name": "tiny", "family": "bert", "labels": ["bad", "good"],
                     "function": "softmax", "max_tokens": 32, "vocab_size": 40, "id_bytes": 2,
-                    "pair_types": 2, "precision": "fp32", "settings": {
+                    "pair_types": 2, "precision": "fp32", "precisions": ["fp32"], "settings": {
                         "vocab_size": 40, "hidden_size": 8, "max_position_embeddings": 32,
                         "type_vocab_size": 2, "layer_norm_eps": 1e-12}}
     with map_file(files.weights_fd) as image, map_file(files.tokenizer_fd) as tables:

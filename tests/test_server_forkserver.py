@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from server.forkserver import SELF_TEST_TOLERANCE, SelfTestError, self_test
+from server.forkserver import TOLERANCES, SelfTestError, self_test
 from tests.house import ROOT
 
-CARD = {"self_test": [{"ids": [2, 5, 3], "split": 3, "logits": [1.0, -1.0]},
-                      {"ids": [2, 7, 7, 3], "split": 4, "logits": [2.0, 0.5]}]}
+CARD = {"precision": "fp32", "self_test": [{"ids": [2, 5, 3], "split": 3, "logits": [1.0, -1.0]},
+              {"ids": [2, 7, 7, 3], "split": 4, "logits": [2.0, 0.5]}]}
 LOGITS = {tuple(case["ids"]): case["logits"] for case in CARD["self_test"]}
 
 
@@ -27,11 +27,11 @@ def program(change=lambda logits, company: logits):
 
 def test_forkserver_self_test_passes_what_answers_as_the_reference():
     self_test(program(), CARD)
-    self_test(program(lambda logits, company: logits + 0.9 * SELF_TEST_TOLERANCE), CARD)
+    self_test(program(lambda logits, company: logits + 0.9 * TOLERANCES["fp32"]), CARD)
 
 
 @pytest.mark.parametrize("change", [
-    lambda logits, company: logits + 1.5 * SELF_TEST_TOLERANCE,
+    lambda logits, company: logits + 1.5 * TOLERANCES["fp32"],
     lambda logits, company: logits * np.nan,
     lambda logits, company: logits[:, ::-1]])
 def test_forkserver_self_test_refuses_other_logits(change):
@@ -54,7 +54,7 @@ from server.metrics import Registry
 from server.processes import *
 set_process_option(PR_SET_CHILD_SUBREAPER, 1)
 registry = Registry(1, 2)
-settings = SimpleNamespace(model=sys.argv[1], engine_nice=11)
+settings = SimpleNamespace(model=sys.argv[1], precision='auto', engine_nice=11)
 listener = link.listen("firebrick-test-%d" % os.getpid())
 def start(role, entry, *first):
     ours, theirs = Control.pair()
@@ -72,7 +72,7 @@ def hear(control):
 _, control = start("preparer", preparer.run)
 _, (card, _, weights) = hear(control)
 forker, control = start("forkserver", forkserver.run, ({"type": "model"}, (card, weights)))
-assert hear(control)[0] == {"type": "ready"}
+assert hear(control)[0] == {"type": "ready", "precision": "fp32"}
 threads = len(os.listdir("/proc/%d/task" % forker))
 engines = []
 for index in (0, 1):

@@ -26,7 +26,8 @@ def prepare(folder):
     registry = Registry(1, 1)
     page = registry.page("preparer", 0)
     pid = fork(preparer.run, ChildSpec(
-        "preparer", 0, 1, 1, SimpleNamespace(model=str(folder)), theirs, page, registry, "name",
+        "preparer", 0, 1, 1, SimpleNamespace(model=str(folder), precision="auto"),
+        theirs, page, registry, "name",
         os.getpid()))
     theirs.close()
     found = []

@@ -40,8 +40,8 @@ def test_parse_sizes_lists_and_switches():
     (["--max-body", "4T"], "size"), (["--max-age-s", "nan"], "number"),
     (["--high-share", "1.5"], "between 0 and 1"), (["--model", ""], "empty"),
     (["--device", "tpu"], "one of auto, cpu"), (["--device", "cuda"], "CPU cores only"),
-    (["--device", "recorder"], "CPU cores only"), (["--precision", "int8"], "fp32 only"),
-    (["--precision", "fp8"], "fp32 only"), (["--cache-mb", "1"], "caches no answers"),
+    (["--device", "recorder"], "CPU cores only"), (["--precision", "fp8"], "GPUs only"),
+    (["--cache-mb", "1"], "caches no answers"),
     (["--port"], "expected one argument"),
 ])
 def test_parse_wrong_flag_is_refused_in_words(argv, words):

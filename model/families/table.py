@@ -30,6 +30,33 @@ class Family(FamilySpec, Protocol):
 FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
 
 
+def build(card: dict[str, Any], weights: Any, wide: Any = None) -> Program:
+    """The program of a prepared model, not warmed yet, in the card's precision.
+
+    `weights` is the sealed image (any buffer), None for a family without weights; `wide` is the
+    second one of a bundle, which an int8 program does not read. What is read must stay mapped as
+    long as the program lives. A card with "facts" (`Program.facts` of a program that was built
+    before) gives that one's twin, which answers alike bit for bit.
+
+    Raises ArithmeticError in a sentence where this CPU cannot compute the precision.
+    """
+    family = FAMILIES[card["family"]]
+    if not family.needs_weights:
+        return family.build(card, None, None)
+    from model.programs.image import Image  # torch, only now
+    from model.programs.plan import Plan
+    plan = Plan(**card["facts"]) if "facts" in card else Plan(card["precision"])
+    with_wide = wide is not None and plan.precision != "int8"
+    return family.build(card, Image(weights, wide) if with_wide else Image(weights), plan)
+
+
+def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
+        """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
+
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
+
+
 def build(card: dict[str, Any], weights: Any, facts: dict[str, Any] | None = None) -> Program:
     """The program of a prepared model, not warmed yet, in the card's precision.
 

@@ -14,25 +14,26 @@ DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I
 
 
 class Image:
-    """The tensors of an image by canonical name; the buffer must outlive them."""
+    """The tensors of images by canonical name; of one in several, the last counts. The buffers must
+    outlive them."""
 
-    def __init__(self, buffer: Any) -> None:
-        self._buffer = buffer
-        self._tensors = open_image(buffer)
+    def __init__(self, *buffers: Any) -> None:
+        self._tensors = {name: (buffer, tensor) for buffer in buffers
+                         for name, tensor in open_image(buffer).items()}
 
     def has(self, name: str) -> bool:
         return name in self._tensors
 
     def is_quantised(self, name: str) -> bool:
         """True for a tensor of 8-bit integers, whose scales are another tensor."""
-        return self._tensors[name].dtype == "I8"
+        return self._tensors[name][1].dtype == "I8"
 
     def stored(self, name: str) -> torch.Tensor:
         """The tensor in its stored type, as a view of the (read-only) buffer."""
-        tensor = self._tensors[name]
+        buffer, tensor = self._tensors[name]
         with warnings.catch_warnings():  # of a buffer that is not writable: nobody writes here
             warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-            flat = torch.frombuffer(self._buffer, dtype=DTYPES[tensor.dtype],
+            flat = torch.frombuffer(buffer, dtype=DTYPES[tensor.dtype],
                                     count=math.prod(tensor.shape), offset=tensor.begin)
         return flat.view(tensor.shape)
 

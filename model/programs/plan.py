@@ -16,6 +16,7 @@ from model.programs.int8 import INT8_KERNELS, QuantisedWeight
 from model.programs.probe import LIMITS, MOST_ROWS, choose, filled
 from model.programs.products import WIDE_KERNELS
 
+FP16_MOST = 65504.0
 LEAST_STEP = 4  # where no set of row counts is known to agree
 
 
@@ -53,6 +54,9 @@ class Plan:
         """x · Wᵀ + b for a float32 weight [N, K], in `kind` or else the plan's own precision; what
         an 8-bit checkpoint keeps wide is fp32."""
         kind = kind or ("fp32" if self.precision == "int8" else self.precision)
+        if kind == "fp16" and not bool((weight.abs() <= FP16_MOST).all()):
+            raise ArithmeticError(f"a weight is beyond {FP16_MOST:.0f}, the most that fp16 holds; "
+                                  "use --precision fp32")
         return self._made(kind, weight.shape, WIDE_KERNELS[kind], (weight, bias))
 
     def quantised_product(self, weight: QuantisedWeight, least: float,
