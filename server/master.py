@@ -34,8 +34,7 @@ from server.supervise import (AnnounceReady, CountRestart, EnterPhase, Exit, Kil
 GENERATION = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-# A fork takes milliseconds; an engine that says nothing for longer never came to be.
-START_LEASE_S = 10.0
+START_LEASE_S = 10.0  # a fork takes milliseconds; who says nothing for longer never came to be
 ENTRIES: dict[str, Callable[[ChildSpec], None]] = {
     "front": front.run, "dispatcher": dispatcher.run, "preparer": preparer.run,
     "forkserver": forkserver.run,
