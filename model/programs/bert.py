@@ -15,7 +15,7 @@ from model.programs.image import Image
 from model.programs.parts import LEAST, activate, attend, attend_first
 from model.programs.plan import Plan
 from model.programs.running import PackedProgram
-from model.programs.script import script, settle
+from model.programs.script import settle
 from model.programs.weights import Weights
 
 
@@ -118,5 +118,5 @@ def bert_program(card: dict[str, Any], image: Image, plan: Plan) -> PackedProgra
     settings = card["settings"]
     with torch.inference_mode():
         weights = Weights(image, plan, settings["layer_norm_eps"])
-        network = script(Classifier(weights, settings, len(card["labels"])))
+        network = plan.compiled(Classifier(weights, settings, len(card["labels"])))
     return PackedProgram(card, plan, network)

@@ -42,7 +42,7 @@ class Weights:
         bias = _filled(self._joined(names, "bias"), fill[:1])
         if not all(self.image.is_quantised(f"{name}.weight") for name in names):
             weight = torch.cat([self.image.widened(f"{name}.weight") for name in names])
-            return self.plan.product(_filled(weight, fill), bias, kind)
+            return self.plan.product(names, _filled(weight, fill), bias, least, kind)
         values = torch.cat([self.image.stored(f"{name}.weight") for name in names])
         divisors = f"{names[0]}.divisors"
         weight = QuantisedWeight(
