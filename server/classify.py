@@ -82,6 +82,10 @@ class Classifier:
         return (JobRow(len(ids), encoding.split, array(self._id_code, ids).tobytes()),
                 encoding.truncated)
 
+    def ids(self, row: JobRow) -> list[int]:
+        """The token ids of a row as it travels."""
+        return array(self._id_code, row.ids).tolist()
+
     def may_take(self, was_cut: bool) -> bool:
         """Whether a text is classified, cut or not (`--truncate`)."""
         return self._may_cut or not was_cut

@@ -43,6 +43,27 @@ class Doors:
         self._blocked_until = 0.0
         self._closes_at = NEVER
 
+    @property
+    def is_open(self) -> bool:
+        """Whether our own listener is polled."""
+        return self._own in self._watched
+
+    def hold(self) -> None:
+        """Nobody is let in until `open`."""
+        self._look_at = NEVER
+
+    def open(self) -> None:
+        """Ends `hold`."""
+        if self._look_at == NEVER:
+            self._look_at = 0.0
+
+    def close(self) -> None:
+        """Nobody is let in any more; others poll the same listeners."""
+        self._poll_only(set())
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+
     def watch(self, now: float) -> None:
         """Polls the listeners that it should at this time."""
         if now < self._look_at:
@@ -98,6 +119,8 @@ class Doors:
 
     def close_soon(self, now: float) -> None:
         """Nobody may come in any more, but who waits at our listener is still let in."""
+        if not self._listeners:
+            return
         self._poll_only(self._watched & {self._own})
         for number, listener in list(self._listeners.items()):
             if number != self._own:
