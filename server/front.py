@@ -67,7 +67,7 @@ class Front:
             spec.listeners, spec.index,
             [spec.registry.page("front", index, spec.generation)
              for index in range(len(spec.listeners))],
-            self.poll, _capacity(len(spec.listeners)))
+            self.poll, _capacity(settings.fronts), spec.shared_listeners)
         self.requests.settle = self.clients.settle
         self.requests.hear_master = self._read_control
         self.clients.on_close = self.doors.released

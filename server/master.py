@@ -21,12 +21,14 @@ from server import dispatcher, forkserver, front, link, log, preparer
 from server.announcement import announcement
 from server.auth import load_keys
 from server.children import Children, Process, cause_of
+from server.command_socket import CommandSocket
 from server.cores import usable_cores
 from server.errors import OperatorError
 from server.leases import is_fault
-from server.listeners import open_listeners
+from server.listeners import close_unix_path, open_listeners, open_unix_listener
 from server.metrics import GENERATION, UP, WORKED, Registry
 from server.metrics_schema import CAUSES
+from server.notify import Notifier
 from server.orders import (AnnounceReady, Begin, CountRestart, Dismiss, EnterPhase, Exit, Kill,
                            Plan, ReportDeath, Retire, Spawn, TellReload)
 from server.processes import PR_SET_CHILD_SUBREAPER, STDERR, ChildSpec, Control, fork, \
@@ -78,9 +80,14 @@ class Master:
         self.keys = load_keys(settings.api_keys) if settings.api_keys else ()
         if settings.records and not os.path.isdir(settings.records):
             raise OperatorError(f"--records {settings.records}: no such folder")
-        self.listeners = open_listeners(settings.host, settings.port, settings.fronts,
-                                        settings.share_port)
-        self.port = self.listeners[0].getsockname()[1]
+        self.listeners: list[socket.socket] = []
+        self.port: int | None = None
+        if settings.port is not None:
+            self.listeners = open_listeners(settings.host, settings.port, settings.fronts,
+                                            settings.share_port)
+            self.port = self.listeners[0].getsockname()[1]
+        self.shared_listeners = [open_unix_listener(settings.uds, settings.share_port)] \
+            if settings.uds else []
         self.registry = Registry(settings.fronts, settings.engines)
         self.page = self.registry.page("master", 0)
         self.held: dict[int, Holding] = {}
@@ -89,6 +96,8 @@ class Master:
         self.selector = selectors.DefaultSelector()
         self.children = Children(self.selector, self.registry)
         self.signals = Signals()
+        self.notifier = Notifier(os.environ)
+        self.commands = CommandSocket(settings.socket, self.selector, self._ask_reload)
         self.supervisor = Supervisor(
             Plan(settings.fronts, settings.engines, settings.give_up_s, settings.lame_duck_s,
                  settings.drain_s), time.monotonic())
@@ -96,7 +105,7 @@ class Master:
     def serve(self) -> int:
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)
         self.signals.start()
-        self.selector.register(self.signals, selectors.EVENT_READ)
+        self.selector.register(self.signals, selectors.EVENT_READ, lambda: None)
         now = time.monotonic()
         self.page.begin(os.getpid(), 0, 1, now)
         self.page.set_state(UP)
@@ -104,13 +113,23 @@ class Master:
         self._obey()
         while self.exit_code is None:
             self._turn()
-        self.children.end_all()
+        self._close()
         return self.exit_code
+
+    def _close(self) -> None:
+        self.children.end_all()
+        self.commands.close()
+        if self.settings.uds:
+            for listener in self.shared_listeners:
+                listener.close()
+            close_unix_path(self.settings.uds)
 
     def _turn(self) -> None:
         now = time.monotonic()
         for key, _ in self.selector.select(max(self.supervisor.next_timer(now) - now, 0.0)):
-            if isinstance(key.data, Process) and self.children.is_heard(key.data):
+            if not isinstance(key.data, Process):
+                key.data()
+            elif self.children.is_heard(key.data):
                 self._listen_to(key.data)
         for process, status in self.children.reap():
             # What a dead child had sent counts, before its death does.
@@ -123,6 +142,8 @@ class Master:
         self.supervisor.tick(self.children.readings(), now)
         self._obey()
         self.children.flush()
+        self.commands.flush()
+        self.notifier.pulse(now)
 
     # ---- in -----------------------------------------------------------------------------
 
@@ -133,12 +154,17 @@ class Master:
             self.supervisor.signal(name, now)
         elif number == signal.SIGHUP:
             log.event("signal", name="HUP")
-            self.supervisor.reload("", now)
+            self._ask_reload("")
         elif number == signal.SIGUSR2:
             faulthandler.dump_traceback(file=STDERR, all_threads=True)
             for process in self.children:
                 if process.pid:
                     os.kill(process.pid, signal.SIGUSR2)
+
+    def _ask_reload(self, model: str) -> int:
+        ticket = self.supervisor.reload(model, time.monotonic())
+        log.event("reload_asked", ticket=ticket, model=model or None)
+        return ticket
 
     def _listen_to(self, process: Process) -> None:
         messages, has_ended = process.control.receive_all()
@@ -222,6 +248,8 @@ class Master:
         self.held[action.generation] = Holding(action.model)
         self.registry.begin_model(action.generation)
         log.event("generation_started", generation=action.generation, model=action.model)
+        if self.supervisor.is_ready:
+            self.notifier.reloading()
 
     def _spawn(self, action: Spawn) -> None:
         process, theirs = self.children.expect(action)
@@ -263,6 +291,7 @@ class Master:
             process.role, process.index, process.incarnation, process.generation,
             replace(self.settings, model=held.model), control, process.page, self.registry,
             held.dispatcher_name, os.getpid(), tuple(self.listeners) if is_front else (),
+            tuple(self.shared_listeners) if is_front else (),
             held.dispatcher_listener if process.role == "dispatcher" else None, self.keys)
 
     def _kill(self, action: Kill) -> None:
@@ -297,27 +326,40 @@ class Master:
         self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
         if action.phase == "draining":
             # The kernel lets clients in until the last copy is closed, which is a front's.
-            for listener in self.listeners:
+            for listener in (*self.listeners, *self.shared_listeners):
                 listener.close()
+            self.notifier.stopping()
 
     def _tell_reload(self, action: TellReload) -> None:
         switch_ms = None
         if action.is_ok:
             switch_ms = 1e3 * (time.monotonic() - max(
                 held.serving_since for held in self.held.values()))
-        log.event("reload", ok=action.is_ok, reason=action.reason or None, switch_ms=switch_ms)
+        log.event("reload", tickets=",".join(map(str, action.tickets)), ok=action.is_ok,
+                  reason=action.reason or None, switch_ms=switch_ms)
         self.last_reload = {"ok": action.is_ok, "reason": action.reason,
                             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        # Before the outcome is told, so that /info agrees with it.
         self.children.tell("front", None, {"type": "reload", "last": self.last_reload})
+        self.commands.tell(action.tickets, action.is_ok, action.reason)
+        self._tell_manager()
+
+    def _tell_manager(self) -> None:
+        serving = [held for held in self.held.values() if held.phase == "serving"]
+        if serving:
+            card = open_card(serving[-1].files.card_fd)
+            self.notifier.ready(f"serving {card['name']} {card['version']}")
 
     def _announce(self, _: AnnounceReady) -> None:
         (held,) = self.held.values()
-        text = announcement(self.settings.host, self.port, open_card(held.files.card_fd),
-                            self.settings.engines, self.settings.api_keys)
+        text = announcement(self.settings.host, self.port, self.settings.uds,
+                            open_card(held.files.card_fd), self.settings.engines,
+                            self.settings.api_keys, self.commands.path)
         try:
             os.write(1, text)
         except OSError as error:
             log.event("stdout_failed", why=error.strerror)
+        self._tell_manager()
 
     def _count_restart(self, action: CountRestart) -> None:
         cause = action.cause if action.cause in CAUSES else "signal"
