@@ -1,9 +1,9 @@
 """Where clients come in: a front's own listener, those it adopts, and the limit of its descriptors.
 
-Every front holds all listeners and polls its own, and the Unix socket that all share. While a neighbour's page is stale, its listener
-is polled too, so that connections waiting there are not lost with a front. At the limit of
-connections or descriptors nothing is polled until one is free: new clients wait in the kernel's
-queue.
+Every front holds all listeners and polls its own, and the Unix socket that all share. While a
+neighbour's page is stale, its listener is polled too, so that connections waiting there are not
+lost with a front. At the limit of connections or descriptors nothing is polled until one is free:
+new clients wait in the kernel's queue.
 """
 
 import errno

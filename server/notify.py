@@ -18,10 +18,6 @@ class Notifier:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._pulse_s = _pulse_s(environ)
         self._pulse_at = 0.0
-        self._socket: socket.socket | None = None
-        if self._address:
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._socket.setblocking(False)
 
     def ready(self, status: str) -> None:
         """It serves, for the first time or again after `reloading`; `status` is for people."""
@@ -41,9 +37,12 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def _send(self, text: str) -> None:
-        if self._socket is not None:
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
+            way.setblocking(False)
             try:
-                self._socket.sendto(text.encode(), self._address)
+                way.sendto(text.encode(), self._address)
             except OSError:
                 return      # the manager restarts, or its queue is full: it will hear the next
 

@@ -29,8 +29,9 @@ BROKEN = 70
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What a child is given. `listeners` are the fronts' sockets (fronts only), each at its
-    front's index, and `shared_listeners` those that every front polls; `dispatcher_listener` is the dispatcher's alone."""
+    """What a child is given. `listeners` are the fronts' sockets (fronts only), each at its front's
+    index, and `shared_listeners` those that every front polls; `dispatcher_listener` is the
+    dispatcher's alone."""
 
     role: str
     index: int

@@ -14,7 +14,6 @@ from typing import Any
 from server.errors import OperatorError
 
 DEFAULT_MODEL = str(Path(__file__).resolve().parent.parent / "models" / "sms-spam")
-DEFAULT_PORT = 8000
 SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CPU_ONLY = "this version serves on CPU cores only; use --device cpu or auto"
 GPU_PRECISION = "fp8 is for GPUs only; use --precision int8 or auto"
@@ -63,9 +62,9 @@ SETTINGS = (
             "auto cuts a text to the model's limit, never answers 422 to a longer one",
             choices=("auto", "never")),
     Setting("host", "network", "text", "127.0.0.1", "address to listen on, IPv4 or IPv6"),
-    Setting("port", "network", "int", None,
+    Setting("port", "network", "int", 8000,
             "TCP port; 0 takes a free one and prints it; none with --uds unless it is given",
-            high=65535, shown_default="8000"),
+            high=65535),
     Setting("uds", "network", "text", "",
             "path of a Unix socket to listen on, instead of TCP unless --port is given",
             shown_default="none"),
@@ -161,8 +160,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Any:
             values[setting.name] = _convert(setting, raw)
         except ValueError as error:
             problems.append(f"{source} {raw!r}: {error}{_kubernetes_hint(source, raw)}")
-    if values["port"] is None and not values["uds"]:
-        values["port"] = DEFAULT_PORT
+    if values.get("uds") and "port" not in given and "FIREBRICK_PORT" not in environ:
+        values["port"] = None
     if not problems and values["cache_mb"]:
         problems.append("--cache-mb: this version caches no answers; leave it at 0")
     if problems:
