@@ -240,7 +240,8 @@ class Front:
             for action in self.inflight.take_actions():
                 kind = type(action)
                 if kind is Finish and action.group == GROUP:
-                    self._tell_tested(self.rehearsal.judge(action.outcome, time.monotonic()))
+                    self._tell_tested(self.rehearsal.judge(
+                        action.outcome, self.status.card, time.monotonic()))
                 elif kind is Finish:
                     self.requests.finish(action.group, action.outcome)
                 elif kind is SendGroups:

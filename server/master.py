@@ -180,7 +180,7 @@ class Master:
                 self._hold_model(process.generation, ModelFiles(*descriptors))
                 supervisor.prepared(incarnation, now)
             elif kind == "refused":
-                supervisor.refused(incarnation, message["message"], now)
+                supervisor.refused(process.role, incarnation, message["message"], now)
             elif kind == "ready" and process.role == "forkserver":
                 self._take_card(process.generation, *descriptors)
                 supervisor.forkserver_ready(incarnation, now)

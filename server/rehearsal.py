@@ -6,12 +6,11 @@ import struct
 from server.classify import Classifier
 from server.inflight import InFlight, Outcome
 from server.messages import LOW
+from server.self_test import tolerance
 
 # The number of the texts among a front's requests in flight; clients' begin at 1.
 GROUP = 0
 TRY_AGAIN_S = 0.1
-# In logits, for fp32; other precisions are held to their own bounds by the forkserver's test.
-TOLERANCE = 1e-3
 
 
 class Rehearsal:
@@ -29,26 +28,25 @@ class Rehearsal:
         self.due_at = float("inf")
         rows = []
         for number, case in enumerate(self._classifier.card["self_test"]):
-            row, _ = self._classifier.encode(case["text"], case["pair"])
-            if self._classifier.ids(row) != case["ids"]:
+            row = self._classifier.row(case["ids"], case["split"])
+            if "text" in case and self._classifier.encode(case["text"], case["pair"])[0] != row:
                 return f"the front tokenises text {number} of the self-test differently"
             rows.append(row)
         self._inflight.open(GROUP, 0, LOW, None, rows, now)
         return None
 
-    def judge(self, outcome: Outcome, now: float) -> str | None:
-        """What is wrong with the answer, "" for nothing; None where there was none."""
+    def judge(self, outcome: Outcome, card: dict, now: float) -> str | None:
+        """What is wrong with the answer, "" for nothing; None where there was none. `card` says in
+        which precision the engines compute."""
         if outcome.kind == "failed":
             return "a text of the self-test breaks the engines"
         if outcome.kind != "ok":
             self.due_at = now + TRY_AGAIN_S
             return None
-        card = self._classifier.card
         for number, (case, result) in enumerate(zip(card["self_test"], outcome.results)):
             logits = struct.unpack(f"<{len(result.logits) // 4}f", result.logits)
             worst = max((abs(got - wanted) for got, wanted in zip(logits, case["logits"])),
                         default=0.0)
-            if len(logits) != len(case["logits"]) or not worst <= (
-                    TOLERANCE if card["precision"] == "fp32" else float("inf")):
+            if len(logits) != len(case["logits"]) or not worst <= tolerance(card):
                 return f"text {number} of the self-test comes back {worst:.2g} from the reference"
         return ""

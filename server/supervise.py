@@ -92,14 +92,14 @@ class Supervisor:
         generation.place("front", self.plan.fronts, now)
         self._fill(now)
 
-    def refused(self, incarnation: int, sentence: str, now: float) -> None:
-        """The checkpoint cannot be served."""
-        found = self._find("preparer", 0, incarnation)
+    def refused(self, role: str, incarnation: int, sentence: str, now: float) -> None:
+        """The preparer or the forkserver says that the checkpoint cannot be served."""
+        found = self._find(role, 0, incarnation)
         if found is None:
             return
         if not self.is_ready:
             self._end(2, sentence)
-        else:
+        elif not found[0].is_committed:
             self._fail(found[0], sentence, now)
 
     def forkserver_ready(self, incarnation: int, now: float) -> None:

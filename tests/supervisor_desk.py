@@ -89,7 +89,7 @@ class Desk:
         return self.take()
 
     def refused(self, sentence):
-        self.supervisor.refused(self.incarnation("preparer"), sentence, self.now)
+        self.supervisor.refused("preparer", self.incarnation("preparer"), sentence, self.now)
         return self.take()
 
     def forkserver_ready(self):

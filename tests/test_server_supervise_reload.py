@@ -68,6 +68,16 @@ def test_supervise_refused_checkpoint_changes_nothing_and_says_why():
     assert desk.done[0] == Begin(4, "first"), "what is served; pages of the other parity"
 
 
+def test_supervise_forkserver_that_refuses_the_precision_ends_the_reload_alone():
+    desk = ready_desk()
+    ticket = desk.reload()
+    desk.prepared()
+    for generation, told in ((1, []), (2, [TellReload((ticket,), False, "too small")])):
+        desk.supervisor.refused("forkserver", desk.incarnation("forkserver", 0, generation),
+                                "too small", desk.now)
+        assert kinds(desk.take(), TellReload) == told
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_supervise_death_before_the_commit_ends_the_reload_and_nothing_else(role):
     desk = ready_desk()
@@ -295,7 +305,7 @@ def _move(desk, rng):
     supervisor: Supervisor = desk.supervisor
     if life.role == "preparer":
         if rng.random() < 0.2:
-            supervisor.refused(number, "no", desk.now)
+            supervisor.refused("preparer", number, "no", desk.now)
         else:
             del desk.lives[number]
             supervisor.prepared(number, desk.now)

@@ -1,4 +1,4 @@
-"""A running server gets another model: by HUP, through a link that moves, by tools.reload; or not."""
+"""A running server gets another model: by HUP and a link that moved, by tools.reload; or not."""
 
 import contextlib
 import json

@@ -68,7 +68,7 @@ class Master(Process):
                 supervisor.prepared(source.incarnation, now)
                 self.end(source, "exit-0")
             elif kind == "refused":
-                supervisor.refused(source.incarnation, "broken", now)
+                supervisor.refused("preparer", source.incarnation, "broken", now)
             elif kind == "loaded":
                 supervisor.forkserver_ready(source.incarnation, now)
             elif kind == "serves":
