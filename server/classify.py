@@ -78,9 +78,11 @@ class Classifier:
     def encode(self, text: str, pair: str | None) -> tuple[JobRow, bool]:
         """(what travels to an engine, whether the text was cut)."""
         encoding = self._tokenizer.encode(text, pair, self.max_tokens)
-        ids = encoding.ids
-        return (JobRow(len(ids), encoding.split, array(self._id_code, ids).tobytes()),
-                encoding.truncated)
+        return self.row(encoding.ids, encoding.split), encoding.truncated
+
+    def row(self, ids: Sequence[int], split: int) -> JobRow:
+        """Token ids as they travel to an engine."""
+        return JobRow(len(ids), split, array(self._id_code, ids).tobytes())
 
     def may_take(self, was_cut: bool) -> bool:
         """Whether a text is classified, cut or not (`--truncate`)."""

@@ -1,9 +1,9 @@
 """Where clients come in: a front's own listener, those it adopts, and the limit of its descriptors.
 
-Every front holds all listeners and polls its own. While a neighbour's page is stale, its listener
-is polled too, so that connections waiting there are not lost with a front. At the limit of
-connections or descriptors nothing is polled until one is free: new clients wait in the kernel's
-queue.
+Every front holds all listeners and polls its own, and the Unix socket that all share. While a
+neighbour's page is stale, its listener is polled too, so that connections waiting there are not
+lost with a front. At the limit of connections or descriptors nothing is polled until one is free:
+new clients wait in the kernel's queue.
 """
 
 import errno
@@ -31,17 +31,39 @@ class Doors:
     """The listeners of one front; `capacity` is how many connections it may hold."""
 
     def __init__(self, listeners: Sequence[socket.socket], own: int, neighbours: Sequence[Page],
-                 poll: select.epoll, capacity: int) -> None:
-        """`neighbours` are the fronts' pages, one for each listener, our own among them."""
+                 poll: select.epoll, capacity: int, shared: Sequence[socket.socket] = ()) -> None:
+        """`neighbours` are the fronts' pages, one for each of `listeners`, our own among them;
+        `shared` are polled by every front."""
         self.capacity = capacity
-        self._listeners = {listener.fileno(): listener for listener in listeners}
-        self._own = listeners[own].fileno()
+        self._listeners = {listener.fileno(): listener for listener in (*listeners, *shared)}
+        self._own = {listener.fileno() for listener in (*listeners[own:own + 1], *shared)}
         self._pages = {listener.fileno(): page for listener, page in zip(listeners, neighbours)}
         self._poll = poll
         self._watched: set[int] = set()
         self._look_at = 0.0
         self._blocked_until = 0.0
         self._closes_at = NEVER
+
+    @property
+    def is_open(self) -> bool:
+        """Whether our own listeners are polled."""
+        return bool(self._own & self._watched)
+
+    def hold(self) -> None:
+        """Nobody is let in until `open`."""
+        self._look_at = NEVER
+
+    def open(self) -> None:
+        """Ends `hold`."""
+        if self._look_at == NEVER:
+            self._look_at = 0.0
+
+    def close(self) -> None:
+        """Nobody is let in any more; others poll the same listeners."""
+        self._poll_only(set())
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
 
     def watch(self, now: float) -> None:
         """Polls the listeners that it should at this time."""
@@ -50,7 +72,7 @@ class Doors:
         self._look_at = now + LOOK_S
         wanted: set[int] = set()
         if now >= self._blocked_until:
-            wanted = {number for number in self._listeners if number == self._own
+            wanted = {number for number in self._listeners if number in self._own
                       or now - self._pages[number].get(TURN_AT) > STALE_S}
         self._poll_only(wanted)
 
@@ -83,7 +105,8 @@ class Doors:
                     break
                 continue        # of a client that is gone already (accept(2))
             client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if client.family != socket.AF_UNIX:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.append(client)
         return accepted
 
@@ -98,9 +121,11 @@ class Doors:
 
     def close_soon(self, now: float) -> None:
         """Nobody may come in any more, but who waits at our listener is still let in."""
-        self._poll_only(self._watched & {self._own})
+        if not self._listeners:
+            return
+        self._poll_only(self._watched & self._own)
         for number, listener in list(self._listeners.items()):
-            if number != self._own:
+            if number not in self._own:
                 listener.close()
                 del self._listeners[number]
         self._closes_at = now + FAREWELL_S
@@ -113,8 +138,11 @@ class Doors:
         """Those who waited when our own listener closed; it does so after `close_soon`."""
         if now < self._closes_at or not self._listeners:
             return []
-        accepted = self.accept(self._own, connections, now)
-        if len(accepted) < ACCEPTS_A_TURN:
-            self._poll_only(set())
-            self._listeners.pop(self._own).close()
+        accepted: list[socket.socket] = []
+        for number in list(self._listeners):
+            came = self.accept(number, connections + len(accepted), now)
+            accepted += came
+            if len(came) < ACCEPTS_A_TURN:
+                self._poll_only(self._watched - {number})
+                self._listeners.pop(number).close()
         return accepted

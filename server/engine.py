@@ -12,10 +12,10 @@ import numpy as np
 
 from model.program import Program, Row
 from server import codec, link, log
+from server.leases import due_s
 from server.messages import (Batch, Done, EngineHello, Failed, MessageError)
 from server.metrics import LOOP_LEASE_S, UP
 from server.processes import ChildSpec, arm
-from server.supervise import due_s
 
 LONGEST_WAIT_S = 0.5
 RECONNECT_S = 0.01

@@ -21,11 +21,9 @@ from server import engine
 from server.messages import ENGINE_KINDS
 from server.metrics import UP, Registry
 from server.processes import BROKEN, ChildSpec, Control, arm, live
+from server.self_test import tolerance
 
 LOAD_LEASE_S = 60.0
-# Between the program and the fp32 reference, in logits; a wrong weight or operation is far beyond
-# it. A bundle brings what was measured when it was built.
-TOLERANCES = {"fp32": 1e-3, "fp16": 0.1, "bf16": 1.0}
 LONGEST_WAIT_S = 0.5
 
 
@@ -86,15 +84,15 @@ def _load(spec: ChildSpec) -> tuple[dict, Program, list[tuple[int, int, float]]]
 def self_test(program: Program, card: dict) -> None:
     """Compares the program with the reference's answers, and each text alone with itself in
     company, bit for bit. Raises SelfTestError."""
-    tolerance = {**TOLERANCES, **card.get("tolerances", {})}[card["precision"]]
+    allowed = tolerance(card)
     rows = [Row(np.array(case["ids"]), case["split"]) for case in card["self_test"]]
     together = program.run(rows)
     for number, (case, row) in enumerate(zip(card["self_test"], rows)):
         alone = program.run([row])[0]
         worst = float(np.abs(alone - np.array(case["logits"])).max())
-        if not worst <= tolerance:
+        if not worst <= allowed:
             raise SelfTestError(f"the logits of text {number} are {worst:.2g} from the reference, "
-                                f"{tolerance:g} is allowed")
+                                f"{allowed:g} is allowed")
         if not np.array_equal(alone, together[number]):
             raise SelfTestError(f"text {number} is answered differently in company")
 

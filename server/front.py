@@ -24,6 +24,7 @@ from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, Se
 from server.messages import MessageError
 from server.metrics import DRAINING, UP
 from server.processes import ChildSpec, arm
+from server.rehearsal import GROUP, Rehearsal
 from server.replies import Replies
 from server.requests import Requests, log_fault
 from server.routes import Routes
@@ -66,7 +67,7 @@ class Front:
             spec.listeners, spec.index,
             [spec.registry.page("front", index, spec.generation)
              for index in range(len(spec.listeners))],
-            self.poll, _capacity(len(spec.listeners)))
+            self.poll, _capacity(settings.fronts), spec.shared_listeners)
         self.requests.settle = self.clients.settle
         self.requests.hear_master = self._read_control
         self.clients.on_close = self.doors.released
@@ -74,7 +75,8 @@ class Front:
         self.relink_at = now
         self.is_watching_room = False
         self.phase = ""
-        self.has_told_drained = False
+        self.has_told_open = self.has_told_drained = False
+        self.rehearsal: Rehearsal | None = None
         self._messages: deque[bytes] = deque()
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
@@ -168,6 +170,9 @@ class Front:
 
     def _look_at_timers(self, now: float) -> None:
         self.doors.watch(now)
+        if self.doors.is_open and not self.has_told_open:
+            self.has_told_open = True
+            self.control.send({"type": "opened"})
         last = self.doors.last_clients(len(self.clients.connections), now)
         if last:
             self.clients.let_in(last, now)
@@ -175,9 +180,11 @@ class Front:
             return      # sockets first: what has come counts before a deadline does
         self.inflight.tick(now)
         self.requests.tick(now)
+        if self.rehearsal is not None:
+            self._tell_tested(self.rehearsal.tick(now))
         if now >= self._patient_until:
             self.clients.expire(now)
-        if self.phase == "draining" and not self.has_told_drained \
+        if self.phase in ("replaced", "draining") and not self.has_told_drained \
                 and not self.clients.connections and self.doors.is_closed:
             self.has_told_drained = True
             self.control.send({"type": "drained"})
@@ -232,7 +239,10 @@ class Front:
         for _ in range(2):
             for action in self.inflight.take_actions():
                 kind = type(action)
-                if kind is Finish:
+                if kind is Finish and action.group == GROUP:
+                    self._tell_tested(self.rehearsal.judge(
+                        action.outcome, self.status.card, time.monotonic()))
+                elif kind is Finish:
                     self.requests.finish(action.group, action.outcome)
                 elif kind is SendGroups:
                     self._send(codec.encode_jobs(action.groups))
@@ -263,6 +273,8 @@ class Front:
                 os.close(descriptors[0])
             elif kind == "phase":
                 self._enter(message["phase"], now)
+            elif kind == "reload":
+                self.status.last_reload = message["last"]
             elif kind == "death" and message["role"] == "dispatcher":
                 self.inflight.dispatcher_died(message["incarnation"], message["fault"])
         if has_ended:
@@ -278,16 +290,35 @@ class Front:
         os.close(card)
         os.close(tokenizer)
         self._loading_s = time.monotonic() - begun
+        if self.phase == "rehearsal":
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        self.rehearsal = Rehearsal(self.requests.classifier, self.inflight, time.monotonic())
+
+    def _tell_tested(self, fault: str | None) -> None:
+        """The rehearsal's outcome, once there is one: a fault, or "" for none."""
+        if fault is not None:
+            self.control.send({"type": "tested", "fault": fault})
 
     def _enter(self, phase: str, now: float) -> None:
         """Each phase implies that the server was ready once: a successor queues, as all did."""
         self.phase = phase
         self.inflight.set_ready(now)
-        self.status.is_leaving = phase != "serving"
-        if phase == "draining":
+        self.status.is_leaving = phase not in ("rehearsal", "serving", "replaced")
+        if phase == "rehearsal":
+            self.doors.hold()
+            if self.requests.classifier is not None:
+                self._rehearse()
+        elif phase == "serving":
+            self.doors.open()
+        elif phase in ("replaced", "draining"):
             self.page.set_state(DRAINING)
             self.replies.is_draining = True
-            self.doors.close_soon(now)
+            if phase == "replaced":
+                self.doors.close()
+            else:
+                self.doors.close_soon(now)
             self.clients.close_idle_at(now + self.spec.settings.drain_s / 2, now)
         elif phase == "stop":
             self.requests.give_up(now)

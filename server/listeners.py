@@ -5,8 +5,11 @@ The first is bound without SO_REUSEPORT, so that a port taken by anyone is seen;
 set, and the others join. A dead front's listener lives on here, and a neighbour accepts from it.
 """
 
+import contextlib
 import errno
+import os
 import socket
+import stat
 
 from server.errors import OperatorError
 
@@ -41,6 +44,50 @@ def open_listeners(host: str, port: int, count: int, share_port: bool) -> list[s
             listener.close()
         raise _explain(error, host, port) from None
     return listeners
+
+
+def open_unix_listener(path: str, share: bool) -> socket.socket:
+    """A listening socket at `path`, which all fronts share; an abandoned one is replaced.
+
+    One that somebody listens on is taken over where `share` says so: the new socket is renamed
+    over it, so that no client ever meets neither. Raises OperatorError, exit code 4 where the path
+    is taken.
+    """
+    if _is_served(path) and not share:
+        raise OperatorError(f"{path} is served by another process; stop it, choose another path "
+                            "with --uds, or take over from it with --share-port", 4)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    beside = f"{path}.{os.getpid()}"
+    try:
+        if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise OSError(errno.EEXIST, "there is a file that is no socket")
+        listener.bind(beside)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        os.rename(beside, path)
+    except OSError as error:
+        listener.close()
+        raise OperatorError(f"cannot listen on --uds {path}: {error.strerror or error}; choose a "
+                            "path that this user may create", 4) from None
+    return listener
+
+
+def close_unix_path(path: str) -> None:
+    """Removes the path of a listener that is closed, unless a successor has taken it over."""
+    if not _is_served(path):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _is_served(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def shown_address(host: str, port: int) -> str:

@@ -1,8 +1,8 @@
-"""The master's process: forks, reaps and kills as the supervisor decides; holds what outlives them.
+"""The master's process: starts, tells and kills as the supervisor decides; holds what outlives
+its children: the listening sockets, and each generation's sealed model.
 
 It has one thread, no torch and no request. It is the parent of every process (a subreaper, so that
-engines whose forkserver died stay its children), knows every exit status, and kills only children
-that it has not reaped yet, so never a stranger with a recycled number.
+engines whose forkserver died stay its children) and knows every exit status.
 """
 
 import faulthandler
@@ -14,43 +14,54 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from loader.prepare import ModelFiles, open_card
 from server import dispatcher, forkserver, front, link, log, preparer
 from server.announcement import announcement
 from server.auth import load_keys
+from server.children import Children, Process, cause_of
+from server.command_socket import CommandSocket
 from server.cores import usable_cores
 from server.errors import OperatorError
-from server.listeners import open_listeners
-from server.metrics import ALIVE_UNTIL, CPU_UNTIL, PID, STATE, UP, WORKED, Page, Registry
+from server.leases import is_fault
+from server.listeners import close_unix_path, open_listeners, open_unix_listener
+from server.metrics import GENERATION, UP, WORKED, Registry
 from server.metrics_schema import CAUSES
-from server.processes import (PR_SET_CHILD_SUBREAPER, STDERR, ChildSpec, Control, fork,
-                              set_process_option)
+from server.notify import Notifier
+from server.orders import (AnnounceReady, Begin, CountRestart, Dismiss, EnterPhase, Exit, Kill,
+                           Plan, ReportDeath, Retire, Spawn, TellReload)
+from server.processes import PR_SET_CHILD_SUBREAPER, STDERR, ChildSpec, Control, fork, \
+    set_process_option
 from server.settings import Settings
-from server.supervise import (AnnounceReady, CountRestart, EnterPhase, Exit, Kill, Plan, Reading,
-                              ReportDeath, Spawn, Supervisor, is_fault)
+from server.signals import Signals
+from server.supervise import Supervisor
 
-GENERATION = 1
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD)
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-START_LEASE_S = 10.0  # a fork takes milliseconds; who says nothing for longer never came to be
 ENTRIES: dict[str, Callable[[ChildSpec], None]] = {
     "front": front.run, "dispatcher": dispatcher.run, "preparer": preparer.run,
     "forkserver": forkserver.run,
 }
 
 
-@dataclass(slots=True, eq=False)
-class _Process:
-    """A child that was started; `pid` is 0 for an engine that has not said its own yet."""
+@dataclass(slots=True)
+class Holding:
+    """What a generation's processes need for as long as one of them lives; `dispatcher_name` is
+    where its own dispatcher listens."""
 
-    role: str
-    index: int
-    incarnation: int
-    control: Control
-    page: Page
-    pid: int = 0
+    model: str
+    dispatcher_name: str = field(default_factory=lambda: f"firebrick-{secrets.token_hex(16)}")
+    dispatcher_listener: socket.socket = field(init=False)
+    files: ModelFiles | None = None
+    phase: str = ""
+    serving_since: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.dispatcher_listener = link.listen(self.dispatcher_name)
+
+    def close(self) -> None:
+        self.dispatcher_listener.close()
+        if self.files is not None:
+            self.files.close()
 
 
 def run(settings: Settings) -> int:
@@ -69,71 +80,72 @@ class Master:
         self.keys = load_keys(settings.api_keys) if settings.api_keys else ()
         if settings.records and not os.path.isdir(settings.records):
             raise OperatorError(f"--records {settings.records}: no such folder")
-        self.listeners = open_listeners(settings.host, settings.port, settings.fronts,
-                                        settings.share_port)
-        self.port = self.listeners[0].getsockname()[1]
-        self.dispatcher_name = f"firebrick-{secrets.token_hex(16)}"
-        self.dispatcher_listener = link.listen(self.dispatcher_name)
+        self.listeners: list[socket.socket] = []
+        self.port: int | None = None
+        if settings.port is not None:
+            self.listeners = open_listeners(settings.host, settings.port, settings.fronts,
+                                            settings.share_port)
+            self.port = self.listeners[0].getsockname()[1]
+        self.shared_listeners = [open_unix_listener(settings.uds, settings.share_port)] \
+            if settings.uds else []
         self.registry = Registry(settings.fronts, settings.engines)
         self.page = self.registry.page("master", 0)
-        self.files: ModelFiles | None = None
-        self.processes: dict[tuple[str, int], _Process] = {}
-        self.strays: dict[int, int] = {}
-        self.signals: list[int] = []
-        self.phase = ""
+        self.held: dict[int, Holding] = {}
+        self.last_reload: dict | None = None
         self.exit_code: int | None = None
         self.selector = selectors.DefaultSelector()
+        self.children = Children(self.selector, self.registry)
+        self.signals = Signals()
+        self.notifier = Notifier(os.environ)
+        self.commands = CommandSocket(settings.socket, self.selector, self._ask_reload)
         self.supervisor = Supervisor(
             Plan(settings.fronts, settings.engines, settings.give_up_s, settings.lame_duck_s,
                  settings.drain_s), time.monotonic())
 
     def serve(self) -> int:
         set_process_option(PR_SET_CHILD_SUBREAPER, 1)
-        self._take_signals()
+        self.signals.start()
+        self.selector.register(self.signals, selectors.EVENT_READ, lambda: None)
         now = time.monotonic()
-        self.page.begin(os.getpid(), 0, GENERATION, now)
+        self.page.begin(os.getpid(), 0, 1, now)
         self.page.set_state(UP)
-        self.supervisor.start(now)
+        self.supervisor.start(self.settings.model, now)
         self._obey()
         while self.exit_code is None:
             self._turn()
-        self._end_all()
+        self._close()
         return self.exit_code
+
+    def _close(self) -> None:
+        self.children.end_all()
+        self.commands.close()
+        if self.settings.uds:
+            for listener in self.shared_listeners:
+                listener.close()
+            close_unix_path(self.settings.uds)
 
     def _turn(self) -> None:
         now = time.monotonic()
         for key, _ in self.selector.select(max(self.supervisor.next_timer(now) - now, 0.0)):
-            if key.data is None:
-                self._drain_wakeups()
-            else:
+            if not isinstance(key.data, Process):
+                key.data()
+            elif self.children.is_heard(key.data):
                 self._listen_to(key.data)
-        self._reap()
+        for process, status in self.children.reap():
+            # What a dead child had sent counts, before its death does.
+            if process.role != "engine" and self.children.is_heard(process):
+                self._listen_to(process)
+            self._buried(process, status, time.monotonic())
         now = time.monotonic()
-        while self.signals:
-            self._on_signal(self.signals.pop(0), now)
-        self.supervisor.tick(self._readings(), now)
+        for number in self.signals.take():
+            self._on_signal(number, now)
+        self.supervisor.tick(self.children.readings(), now)
         self._obey()
-        for process in self.processes.values():
-            process.control.flush()
+        self.children.flush()
+        self.commands.flush()
+        self.notifier.pulse(now)
 
     # ---- in -----------------------------------------------------------------------------
-
-    def _take_signals(self) -> None:
-        """Handlers only record; a byte in the wake-up socket ends the wait."""
-        self.wake_reader, self.wake_writer = socket.socketpair()
-        self.wake_reader.setblocking(False)
-        self.wake_writer.setblocking(False)
-        signal.set_wakeup_fd(self.wake_writer.fileno(), warn_on_full_buffer=False)
-        for number in SIGNALS:
-            signal.signal(number, lambda number, _: self.signals.append(number))
-        self.selector.register(self.wake_reader, selectors.EVENT_READ, None)
-
-    def _drain_wakeups(self) -> None:
-        try:
-            while self.wake_reader.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
 
     def _on_signal(self, number: int, now: float) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
@@ -141,124 +153,87 @@ class Master:
             log.event("signal", name=name)
             self.supervisor.signal(name, now)
         elif number == signal.SIGHUP:
-            log.event("reload_ignored", why="start a new server beside it with --share-port")
+            log.event("signal", name="HUP")
+            self._ask_reload("")
         elif number == signal.SIGUSR2:
             faulthandler.dump_traceback(file=STDERR, all_threads=True)
-            for process in self.processes.values():
+            for process in self.children:
                 if process.pid:
                     os.kill(process.pid, signal.SIGUSR2)
 
-    def _listen_to(self, process: _Process) -> None:
+    def _ask_reload(self, model: str) -> int:
+        ticket = self.supervisor.reload(model, time.monotonic())
+        log.event("reload_asked", ticket=ticket, model=model or None)
+        return ticket
+
+    def _listen_to(self, process: Process) -> None:
         messages, has_ended = process.control.receive_all()
-        now = time.monotonic()
+        now, incarnation, supervisor = time.monotonic(), process.incarnation, self.supervisor
         for message, descriptors in messages:
             kind = message["type"]
             if kind == "up":
-                process.pid = message["pid"]
-                process.page.values[PID] = process.pid
-                if process.pid in self.strays:
-                    self._buried(process, self.strays.pop(process.pid), now)
+                status = self.children.named(process, message["pid"])
+                if status is not None:
+                    self._buried(process, status, now)
                     return
             elif kind == "prepared":
-                self._share_model(ModelFiles(*descriptors), now)
+                self._hold_model(process.generation, ModelFiles(*descriptors))
+                supervisor.prepared(incarnation, now)
             elif kind == "refused":
-                self.supervisor.refused(message["message"])
+                supervisor.refused(process.role, incarnation, message["message"], now)
             elif kind == "ready" and process.role == "forkserver":
-                self._take_card(*descriptors)
-                self.supervisor.forkserver_ready(process.incarnation, now)
+                self._take_card(process.generation, *descriptors)
+                supervisor.forkserver_ready(incarnation, now)
             elif kind == "ready":
-                self.supervisor.engine_serves(now)
+                supervisor.engine_serves(incarnation, now)
+            elif kind == "tested":
+                supervisor.tested(incarnation, process.index, message["fault"], now)
+            elif kind == "opened":
+                supervisor.opened(incarnation, process.index, now)
             elif kind == "drained":
-                self.supervisor.drained(process.index, now)
+                supervisor.drained(incarnation, process.index, now)
         if has_ended:
-            self.selector.unregister(process.control)
+            self.children.unheard(process)
             if not process.pid:
                 self._never_came(process, "its forkserver died", now)
 
-    def _share_model(self, files: ModelFiles, now: float) -> None:
-        self.files = files
-        for process in self.processes.values():
-            if process.role == "front":
-                self._send_model(process)
-        self.supervisor.prepared(now)
+    def _hold_model(self, generation: int, files: ModelFiles) -> None:
+        self.held[generation].files = files
+        for process in self.children.of("front", generation):
+            self._send_model(process)
 
-    def _take_card(self, card_fd: int) -> None:
+    def _take_card(self, generation: int, card_fd: int) -> None:
         """The card as the forkserver completed it: the precision that is served, and with what."""
-        os.close(self.files.card_fd)
-        self.files = replace(self.files, card_fd=card_fd)
-        for process in self.processes.values():
-            if process.role == "front":
-                process.control.send({"type": "card"}, (card_fd,))
+        held = self.held[generation]
+        os.close(held.files.card_fd)
+        held.files = replace(held.files, card_fd=card_fd)
+        for process in self.children.of("front", generation):
+            process.control.send({"type": "card"}, (card_fd,))
 
-    def _send_model(self, process: _Process) -> None:
-        card_fd, tokenizer_fd, *image_fds = self.files.descriptors
-        process.control.send(
-            {"type": "model", "generation": GENERATION},
-            (card_fd, tokenizer_fd) if process.role == "front" else (card_fd, *image_fds))
+    def _send_model(self, process: Process) -> None:
+        card_fd, tokenizer_fd, *image_fds = self.held[process.generation].files.descriptors
+        process.control.send({"type": "model"}, (card_fd, tokenizer_fd)
+                             if process.role == "front" else (card_fd, *image_fds))
 
-    def _reap(self) -> None:
-        if all(process.pid for process in self.processes.values()):
-            self.strays.clear()         # nobody is awaited whose number could be among them
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            process = next((p for p in self.processes.values() if p.pid == pid), None)
-            if process is None:
-                self.strays[pid] = status   # an engine may die before its own number is read here
-                continue
-            if process.role in ("preparer", "forkserver", "front", "dispatcher"):
-                self._hear_last_words(process)
-            self._buried(process, status, time.monotonic())
-
-    def _hear_last_words(self, process: _Process) -> None:
-        """What a dead child had sent counts, before its death does."""
-        if process.control in self.selector.get_map():
-            self._listen_to(process)
-
-    def _buried(self, process: _Process, status: int, now: float) -> None:
+    def _buried(self, process: Process, status: int, now: float) -> None:
         """A child has ended with a wait status."""
-        if not self._clear(process):
+        if not self.children.forget(process):
             return
-        cause, words = _cause(status)
-        if process.role != "preparer" or cause != "exit-0":
+        cause, words = cause_of(status)
+        if not process.is_dismissed and (process.role != "preparer" or cause != "exit-0"):
             log.event("process_died", role=process.role, index=process.index, pid=process.pid,
-                      cause=cause)
+                      generation=process.generation, cause=cause)
         self.supervisor.exited(process.role, process.index, process.incarnation,
                                "exit" if cause.startswith("exit") else cause, is_fault(cause),
                                bool(process.page.get(WORKED)), now, words)
 
-    def _never_came(self, process: _Process, why: str, now: float) -> None:
+    def _never_came(self, process: Process, why: str, now: float) -> None:
         """A child that was ordered is not there, and never was as far as anyone knows."""
-        if self._clear(process):
-            log.event("process_not_started", role=process.role, index=process.index, why=why)
+        if self.children.forget(process):
+            if not process.is_dismissed:
+                log.event("process_not_started", role=process.role, index=process.index,
+                          generation=process.generation, why=why)
             self.supervisor.never_came(process.role, process.index, process.incarnation, now, why)
-
-    def _clear(self, process: _Process) -> bool:
-        """Empties a process's place; False where it is not the one in it."""
-        place = process.role, process.index
-        if self.processes.get(place) is not process:
-            return False
-        del self.processes[place]
-        process.page.end()
-        if process.control in self.selector.get_map():
-            self.selector.unregister(process.control)
-        process.control.close()
-        return True
-
-    def _readings(self) -> dict[tuple[str, int], Reading]:
-        found = {}
-        for place, process in self.processes.items():
-            page = process.page
-            cpu_until = page.get(CPU_UNTIL)
-            found[place] = Reading(
-                page.get(ALIVE_UNTIL), cpu_until,
-                _cpu_seconds(process.pid) if cpu_until else 0.0,
-                page.get(STATE) == UP, bool(page.get(WORKED)))
-        return found
 
     # ---- out ----------------------------------------------------------------------------
 
@@ -266,135 +241,140 @@ class Master:
         actions = self.supervisor.take_actions()
         while actions:
             for action in actions:
-                self._do(action)
+                OBEY[type(action)](self, action)
             actions = self.supervisor.take_actions()
 
-    def _do(self, action: object) -> None:
-        if isinstance(action, Spawn):
-            self._spawn(action)
-        elif isinstance(action, Kill):
-            self._kill(action)
-        elif isinstance(action, ReportDeath):
-            told = "dispatcher" if action.role == "engine" else "front"
-            for process in self.processes.values():
-                if process.role == told:
-                    process.control.send({"type": "death", "role": action.role,
-                                          "index": action.index, "fault": action.is_fault,
-                                          "incarnation": action.incarnation})
-        elif isinstance(action, EnterPhase):
-            self.phase = action.phase
-            log.event("phase", name=action.phase)
-            for process in self.processes.values():
-                if process.role == "front":
-                    process.control.send({"type": "phase", "phase": action.phase})
-            if action.phase == "draining":
-                # The kernel lets clients in until the last copy is closed, which is a front's.
-                for listener in self.listeners:
-                    listener.close()
-        elif isinstance(action, AnnounceReady):
-            self._announce()
-        elif isinstance(action, CountRestart):
-            cause = action.cause if action.cause in CAUSES else "signal"
-            self.page.counter("restarts_total", role=action.role, cause=cause).add()
-        elif isinstance(action, Exit) and self.exit_code is None:
-            if action.sentence:
-                print(action.sentence, file=sys.stderr, flush=True)
-            self.exit_code = action.code
+    def _begin(self, action: Begin) -> None:
+        self.held[action.generation] = Holding(action.model)
+        self.registry.begin_model(action.generation)
+        log.event("generation_started", generation=action.generation, model=action.model)
+        if self.supervisor.is_ready:
+            self.notifier.reloading()
 
     def _spawn(self, action: Spawn) -> None:
-        ours, theirs = Control.pair()
-        page = self.registry.page(action.role, action.index, GENERATION)
-        page.begin(0, action.incarnation, GENERATION, time.monotonic(), START_LEASE_S)
-        process = _Process(action.role, action.index, action.incarnation, ours, page)
-        self.processes[action.role, action.index] = process
-        self.selector.register(ours, selectors.EVENT_READ, process)
+        process, theirs = self.children.expect(action)
         if action.role == "engine":
             self._order_engine(process, theirs)
         else:
             self._fork(process, theirs)
         theirs.close()
 
-    def _order_engine(self, process: _Process, theirs: Control) -> None:
-        """Where the forkserver is dead, or dies with the order unread, the kernel drops the
-        descriptor, and the end of its control socket tells."""
-        forker = self.processes.get(("forkserver", 0))
-        if forker is not None:
+    def _order_engine(self, process: Process, theirs: Control) -> None:
+        """The forkserver may have died since this was decided, or die with the order unread: the
+        kernel then drops the descriptor, and the end of its control socket tells."""
+        for forker in self.children.of("forkserver", process.generation):
             forker.control.send({"type": "spawn", "index": process.index,
                                  "incarnation": process.incarnation}, (theirs.fileno(),))
 
-    def _fork(self, process: _Process, theirs: Control) -> None:
+    def _fork(self, process: Process, theirs: Control) -> None:
         # Before the fork, so that it is the first thing that the child reads.
-        if self.files is not None and process.role in ("front", "forkserver"):
+        held = self.held[process.generation]
+        if held.files is not None and process.role in ("front", "forkserver"):
             self._send_model(process)
-        if self.phase and process.role == "front":
-            process.control.send({"type": "phase", "phase": self.phase})
+        if process.role == "front":
+            if self.last_reload is not None:
+                process.control.send({"type": "reload", "last": self.last_reload})
+            if held.phase:
+                process.control.send({"type": "phase", "phase": held.phase})
         try:
-            process.pid = fork(ENTRIES[process.role], self._spec(process, theirs))
+            pid = fork(ENTRIES[process.role], self._spec(process, theirs))
         except OSError as error:        # a limit on processes or memory, for now
             self._never_came(process, error.strerror, time.monotonic())
             return
-        process.page.values[PID] = process.pid
-        log.event("process_started", role=process.role, index=process.index, pid=process.pid)
+        self.children.named(process, pid)
+        log.event("process_started", role=process.role, index=process.index, pid=process.pid,
+                  generation=process.generation)
 
-    def _spec(self, process: _Process, control: Control) -> ChildSpec:
-        is_front, is_dispatcher = process.role == "front", process.role == "dispatcher"
+    def _spec(self, process: Process, control: Control) -> ChildSpec:
+        is_front, held = process.role == "front", self.held[process.generation]
         return ChildSpec(
-            process.role, process.index, process.incarnation, GENERATION, self.settings, control,
-            process.page, self.registry, self.dispatcher_name, os.getpid(),
-            tuple(self.listeners) if is_front else (),
-            self.dispatcher_listener if is_dispatcher else None, self.keys)
+            process.role, process.index, process.incarnation, process.generation,
+            replace(self.settings, model=held.model), control, process.page, self.registry,
+            held.dispatcher_name, os.getpid(), tuple(self.listeners) if is_front else (),
+            tuple(self.shared_listeners) if is_front else (),
+            held.dispatcher_listener if process.role == "dispatcher" else None, self.keys)
 
     def _kill(self, action: Kill) -> None:
-        process = self.processes.get((action.role, action.index))
-        if process is None or process.incarnation != action.incarnation:
-            return
-        log.event("process_killed", role=action.role, index=action.index, pid=process.pid,
-                  why=action.why)
-        if process.pid:
-            os.kill(process.pid, signal.SIGKILL)
-        else:
+        process = self.children.by_incarnation.get(action.incarnation)
+        if process is not None and not self.children.kill(process, action.why):
             self._never_came(process, action.why, time.monotonic())
 
-    def _announce(self) -> None:
-        text = announcement(self.settings.host, self.port, open_card(self.files.card_fd),
-                            self.settings.engines, self.settings.api_keys)
+    def _dismiss(self, action: Dismiss) -> None:
+        for process in self.children:
+            if process.generation == action.generation:
+                process.is_dismissed = True
+                if not self.children.kill(process, ""):
+                    self._never_came(process, "", time.monotonic())
+
+    def _retire(self, action: Retire) -> None:
+        self.held.pop(action.generation).close()
+        log.event("generation_ended", generation=action.generation)
+
+    def _report_death(self, action: ReportDeath) -> None:
+        self.children.tell("dispatcher" if action.role == "engine" else "front",
+                           action.generation, {
+                               "type": "death", "role": action.role, "index": action.index,
+                               "incarnation": action.incarnation, "fault": action.is_fault})
+
+    def _enter(self, action: EnterPhase) -> None:
+        held = self.held[action.generation]
+        held.phase = action.phase
+        if action.phase == "serving":
+            held.serving_since = time.monotonic()
+            self.page.values[GENERATION] = action.generation
+        log.event("phase", name=action.phase, generation=action.generation)
+        self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
+        if action.phase == "draining":
+            # The kernel lets clients in until the last copy is closed, which is a front's.
+            for listener in (*self.listeners, *self.shared_listeners):
+                listener.close()
+            self.notifier.stopping()
+
+    def _tell_reload(self, action: TellReload) -> None:
+        switch_ms = None
+        if action.is_ok:
+            switch_ms = 1e3 * (time.monotonic() - max(
+                held.serving_since for held in self.held.values()))
+        log.event("reload", tickets=",".join(map(str, action.tickets)), ok=action.is_ok,
+                  reason=action.reason or None, switch_ms=switch_ms)
+        self.last_reload = {"ok": action.is_ok, "reason": action.reason,
+                            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        # Before the outcome is told, so that /info agrees with it.
+        self.children.tell("front", None, {"type": "reload", "last": self.last_reload})
+        self.commands.tell(action.tickets, action.is_ok, action.reason)
+        self._tell_manager()
+
+    def _tell_manager(self) -> None:
+        serving = [held for held in self.held.values() if held.phase == "serving"]
+        if serving:
+            card = open_card(serving[-1].files.card_fd)
+            self.notifier.ready(f"serving {card['name']} {card['version']}")
+
+    def _announce(self, _: AnnounceReady) -> None:
+        (held,) = self.held.values()
+        text = announcement(self.settings.host, self.port, self.settings.uds,
+                            open_card(held.files.card_fd), self.settings.engines,
+                            self.settings.api_keys, self.commands.path)
         try:
             os.write(1, text)
         except OSError as error:
             log.event("stdout_failed", why=error.strerror)
+        self._tell_manager()
 
-    def _end_all(self) -> None:
-        for process in self.processes.values():
-            if process.pid:
-                os.kill(process.pid, signal.SIGKILL)
-            process.control.close()         # an engine whose number is not known ends with it
-        deadline = time.monotonic() + 2.0
-        while time.monotonic() < deadline:
-            try:
-                if not os.waitpid(-1, os.WNOHANG)[0]:
-                    time.sleep(0.002)
-            except ChildProcessError:
-                return
+    def _count_restart(self, action: CountRestart) -> None:
+        cause = action.cause if action.cause in CAUSES else "signal"
+        self.page.counter("restarts_total", role=action.role, cause=cause).add()
+
+    def _exit(self, action: Exit) -> None:
+        if action.sentence:
+            print(action.sentence, file=sys.stderr, flush=True)
+        if self.exit_code is None:
+            self.exit_code = action.code
 
 
-def _cause(status: int) -> tuple[str, str]:
-    """(cause, words) of a wait status: "exit-3", "sigsegv", "signal-40" (it has no name)."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = f"signal-{number}"
-        return name.lower(), f"killed by {name}"
-    code = os.WEXITSTATUS(status)
-    return f"exit-{code}", f"it ended with status {code}"
-
-
-def _cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used (proc(5): utime, stime)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+OBEY: dict[type, Callable] = {
+    Begin: Master._begin, Spawn: Master._spawn, Kill: Master._kill, Dismiss: Master._dismiss,
+    Retire: Master._retire, ReportDeath: Master._report_death, EnterPhase: Master._enter,
+    TellReload: Master._tell_reload, AnnounceReady: Master._announce,
+    CountRestart: Master._count_restart, Exit: Master._exit,
+}

@@ -79,10 +79,15 @@ class Page:
         """The master reaped the place's process: what it counted stays, what it had is gone."""
         for metric in SCHEMAS.get(self.role, ()):
             if metric.kind in ("gauge", "peak"):
-                first = HEADER_SLOTS + self._slots[(metric.name, *metric.sample(0))]
-                for slot in range(first, first + metric.size):
-                    self.values[slot] = 0.0
+                self.forget(metric.name)
         self.values[STATE] = GONE
+
+    def forget(self, name: str) -> None:
+        """Zeroes every sample of a family."""
+        metric = next(m for m in SCHEMAS[self.role] if m.name == name)
+        first = HEADER_SLOTS + self._slots[(name, *metric.sample(0))]
+        for slot in range(first, first + metric.size * metric.width):
+            self.values[slot] = 0.0
 
     def set_state(self, state: int) -> None:
         self.values[STATE] = state
@@ -147,6 +152,17 @@ class Registry:
 
     def page(self, role: str, index: int, generation: int = 0) -> Page:
         return self._pages[role, index, generation % 2]
+
+    def begin_model(self, generation: int) -> None:
+        """Labels are counted by their number, which may mean another label in a new model: the
+        generation counts its predictions from 0."""
+        for page in self.pages_of(generation):
+            if page.role == "front":
+                page.forget("predictions_total")
+
+    def pages_of(self, generation: int) -> Iterator[Page]:
+        """The pages that a generation writes."""
+        return (page for key, page in self._pages.items() if key[2] == generation % 2)
 
     def pages(self) -> Iterator[Page]:
         return iter(self._pages.values())

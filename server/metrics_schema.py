@@ -67,7 +67,8 @@ FRONT = (
     Metric("request_seconds", "histogram", "Time from the last byte of a request to its answer, "
            "by length bucket.", {"bucket": LENGTH_BUCKETS}, SECONDS),
     Metric("tokenize_seconds", "histogram", "Time to tokenise a request.", {}, SECONDS),
-    Metric("predictions_total", "counter", "Texts by the label that they got.",
+    Metric("predictions_total", "counter", "Texts by the label that they got, "
+           "since the model was loaded.",
            {"label": tuple(range(MAX_LABELS))}),
     Metric("refused_total", "counter", "Requests not taken, by reason.", {"reason": REFUSALS}),
     Metric("connections", "gauge", "Open client connections."),
@@ -82,8 +83,8 @@ DISPATCHER = (
     Metric("batch_size", "histogram", "Texts in a batch.", {}, SIZES),
     Metric("tokens_total", "counter", "Tokens computed.", {"kind": ("real", "padding")}),
     Metric("recomputed_total", "counter", "Texts computed again because their engine died."),
-    Metric("backlog_seconds", "gauge", "Estimated wait of a low-priority request."),
-    Metric("engine_up", "gauge", "Whether an engine is linked to the dispatcher.",
+    Metric("backlog_seconds", "peak", "Estimated wait of a low-priority request."),
+    Metric("engine_up", "peak", "Whether an engine is linked to the dispatcher.",
            {"engine": tuple(f"{kind}-{index}" for kind in ("cpu", "gpu")
                             for index in range(MAX_ENGINES))}),
 )

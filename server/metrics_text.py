@@ -2,10 +2,11 @@
 
 import os
 import platform
+from collections.abc import Iterator
 
 import numpy as np
 
-from server.metrics import GONE, HEADER_SLOTS, PID, STATE, Registry
+from server.metrics import GONE, HEADER_SLOTS, PID, STATE, Page, Registry
 from server.metrics_schema import MAX_LABELS, SCHEMAS, Metric
 from server.version import VERSION
 
@@ -16,19 +17,22 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 FEW_SAMPLES = 16
 
 
-def render(registry: Registry, card: dict | None) -> bytes:
-    """The whole server's metrics; `card` names the labels, None before the model is there.
+def render(registry: Registry, card: dict | None, generation: int) -> bytes:
+    """The whole server's metrics; `card` names the labels of that generation, None before the
+    model is there. Labels of another one mean nothing to it, so its predictions are left out.
 
     Costs milliseconds by what is shown, not by what could be: a front's turn waits for it.
     """
     lines: list[str] = []
     for role, schema in SCHEMAS.items():
-        pages = np.array([page.values[HEADER_SLOTS:] for page in registry.pages()
-                          if page.role == role])
+        pages = _values(registry.pages(), role)
+        own = _values(registry.pages_of(generation), role)
         sums, peaks, at = pages.sum(0), pages.max(0), 0
         for metric in schema:
             end = at + metric.width * metric.size
             values = (peaks if metric.kind == "peak" else sums)[at:end]
+            if metric.name == "predictions_total":
+                values = own[:, at:end].sum(0)
             _family(lines, metric, values.reshape(metric.size, metric.width),
                     _shown_always(metric, registry, card), card)
             at = end
@@ -38,6 +42,11 @@ def render(registry: Registry, card: dict | None) -> bytes:
               f'python="{platform.python_version()}",'
               f'model_version="{card["version"] if card else ""}"}} 1']
     return ("\n".join(lines) + "\n").encode()
+
+
+def _values(pages: Iterator[Page], role: str) -> np.ndarray:
+    """float64 [pages of the role, their slots]."""
+    return np.array([page.values[HEADER_SLOTS:] for page in pages if page.role == role])
 
 
 def _shown_always(metric: Metric, registry: Registry, card: dict | None) -> int:
@@ -82,6 +91,7 @@ def _memory(lines: list[str], registry: Registry) -> None:
     name = "firebrick_process_resident_memory_bytes"
     lines += [f"# HELP {name} Resident memory of a process, shared pages included.",
               f"# TYPE {name} gauge"]
+    sizes: dict[tuple[str, int], int] = {}      # two generations have the same places
     for page in registry.pages():
         if page.get(STATE) == GONE:
             continue
@@ -90,7 +100,10 @@ def _memory(lines: list[str], registry: Registry) -> None:
                 resident = int(file.read().split()[1]) * PAGE_BYTES
         except OSError:
             continue
-        lines.append(f'{name}{{role="{page.role}",index="{page.index}"}} {resident}')
+        place = page.role, page.index
+        sizes[place] = sizes.get(place, 0) + resident
+    lines += [f'{name}{{role="{role}",index="{index}"}} {size}'
+              for (role, index), size in sizes.items()]
 
 
 def _shown(metric: Metric, value: object, card: dict | None) -> str:

@@ -53,7 +53,8 @@ def _self_test(prepared) -> list[dict]:
             continue
         encoding = tokenizer.encode(text, pair, card["max_tokens"])
         rows.append(Row(np.array(encoding.ids), encoding.split))
-        cases.append({"ids": list(map(int, encoding.ids)), "split": encoding.split})
+        cases.append({"text": text, "pair": pair, "ids": list(map(int, encoding.ids)),
+                      "split": encoding.split})
     weights = map_file(prepared.weights_fd) if os.fstat(prepared.weights_fd).st_size else None
     for case, logits in zip(cases, reference(card, weights, rows)):
         case["logits"] = [float(value) for value in logits]

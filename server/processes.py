@@ -29,8 +29,9 @@ BROKEN = 70
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What a child is given. `listeners` are the fronts' sockets (fronts only), each at its
-    front's index; `dispatcher_listener` is the dispatcher's alone."""
+    """What a child is given. `listeners` are the fronts' sockets (fronts only), each at its front's
+    index, and `shared_listeners` those that every front polls; `dispatcher_listener` is the
+    dispatcher's alone."""
 
     role: str
     index: int
@@ -43,6 +44,7 @@ class ChildSpec:
     dispatcher_name: str
     master_pid: int
     listeners: tuple[socket.socket, ...] = ()
+    shared_listeners: tuple[socket.socket, ...] = ()
     dispatcher_listener: socket.socket | None = None
     keys: tuple[bytes, ...] = ()
 
@@ -167,7 +169,7 @@ def arm(spec: ChildSpec) -> None:
     if os.getppid() != spec.master_pid:
         os._exit(0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    owned = [spec.control, *spec.listeners]
+    owned = [spec.control, *spec.listeners, *spec.shared_listeners]
     if spec.dispatcher_listener is not None:
         owned.append(spec.dispatcher_listener)
     close_all_but({0, 1, 2, *(item.fileno() for item in owned)})

@@ -62,8 +62,12 @@ SETTINGS = (
             "auto cuts a text to the model's limit, never answers 422 to a longer one",
             choices=("auto", "never")),
     Setting("host", "network", "text", "127.0.0.1", "address to listen on, IPv4 or IPv6"),
-    Setting("port", "network", "int", 8000, "TCP port; 0 takes a free one and prints it",
+    Setting("port", "network", "int", 8000,
+            "TCP port; 0 takes a free one and prints it; none with --uds unless it is given",
             high=65535),
+    Setting("uds", "network", "text", "",
+            "path of a Unix socket to listen on, instead of TCP unless --port is given",
+            shown_default="none"),
     Setting("share_port", "network", "switch", False,
             "start beside a server on the same port, for upgrades"),
     Setting("allow_origin", "network", "list", (),
@@ -97,6 +101,9 @@ SETTINGS = (
             "time for a whole request to arrive; a slower one gets 408", unit="s", low=0.1),
     Setting("records", "limits", "text", "",
             "folder of record files that requests may name", shown_default="none"),
+    Setting("socket", "stop", "text", "",
+            "path of the Unix socket for python -m tools.reload, which is printed at start",
+            shown_default="firebrick-PID.sock in the user's runtime folder or /tmp"),
     Setting("lame_duck_s", "stop", "float", 2,
             "time after TERM in which /readyz says 503 and requests are still taken", unit="s"),
     Setting("drain_s", "stop", "float", 25,
@@ -110,7 +117,7 @@ SETTINGS = (
 GROUPS = {
     "model": "model", "network": "network", "processes": "processes",
     "load": "load: what happens when more comes than can be computed",
-    "limits": "limits of a request", "stop": "stopping", "answers": "answers",
+    "limits": "limits of a request", "stop": "reloading and stopping", "answers": "answers",
 }
 
 Settings = make_dataclass("Settings", [(s.name, Any) for s in SETTINGS], frozen=True)
@@ -153,6 +160,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Any:
             values[setting.name] = _convert(setting, raw)
         except ValueError as error:
             problems.append(f"{source} {raw!r}: {error}{_kubernetes_hint(source, raw)}")
+    if values.get("uds") and "port" not in given and "FIREBRICK_PORT" not in environ:
+        values["port"] = None
     if not problems and values["cache_mb"]:
         problems.append("--cache-mb: this version caches no answers; leave it at 0")
     if problems:

@@ -16,11 +16,12 @@ _METRICS_TYPE = CONTENT_TYPE.encode()
 
 class Status:
     """Answers for one front; `card` is None until the model is there, `is_leaving` holds from the
-    first signal to stop on."""
+    first signal to stop on, `last_reload` is as /info shows it."""
 
     def __init__(self, registry: Registry, generation: int, inflight: InFlight) -> None:
         self.card: dict | None = None
         self.is_leaving = False
+        self.last_reload: dict | None = None
         self._registry = registry
         self._generation = generation
         self._inflight = inflight
@@ -34,7 +35,7 @@ class Status:
             return (503, reason.encode() + b"\n", TEXT) if reason else (200, b"ready\n", TEXT)
         if action == "info":
             return 200, json.dumps(self.info(now), ensure_ascii=False).encode(), JSON
-        return 200, render(self._registry, self.card), _METRICS_TYPE
+        return 200, render(self._registry, self.card, self._generation), _METRICS_TYPE
 
     def not_ready(self, now: float) -> str:
         """Why a new request had better go elsewhere; empty where it is welcome."""
@@ -57,6 +58,6 @@ class Status:
         return {
             "name": "firebrick", "version": VERSION, "generation": self._generation,
             "uptime_s": round(now - since, 3),
-            "model": model,
-            "processes": self._registry.processes(), "devices": [], "last_reload": None,
+            "model": model, "processes": self._registry.processes(), "devices": [],
+            "last_reload": self.last_reload,
         }

@@ -26,6 +26,7 @@ TEST_ONLY = {"pytest", "_pytest"}
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "manager"}
 
 PURE = ("server.http1", "server.inflight", "server.scheduler", "server.costs", "server.supervise",
+        "server.generation", "server.orders", "server.reloads", "server.leases", "server.self_test",
         "server.messages", "model.grid", "model.scores")
 # What a pure module must not reach: the outside world, clocks, and chance that is not handed in.
 IMPURE = {"socket", "selectors", "select", "ssl", "os", "io", "pathlib", "tempfile", "shutil",

@@ -10,9 +10,12 @@ CARD = {"name": "sms-spam", "version": "78bb73a2", "precision": "fp32"}
 
 
 def lines(host="127.0.0.1", keys=""):
-    text = announcement(host, 8000, CARD, 2, keys).decode()
+    text = announcement(host, 8000, "", CARD, 2, keys, "/run/fire brick.sock").decode()
     assert text.endswith("\n")
-    return text.splitlines()
+    *shown, reload = text.splitlines()
+    assert shlex.split(reload) == ["python", "-m", "tools.reload", "--wait", "--socket",
+                                   "/run/fire brick.sock"]
+    return shown
 
 
 def test_announcement_is_a_ready_line_and_a_command():
@@ -34,3 +37,10 @@ def test_announcement_with_keys_reads_one_and_shows_none(tmp_path):
     words = shlex.split(curl)
     assert words[-2] == "-H" and words[-1].startswith("X-API-Key: $(")
     assert str(tmp_path / "my keys") in shlex.split(words[-1][len("X-API-Key: $("):-1])
+
+
+def test_announcement_of_a_unix_socket_alone_tells_curl_its_path():
+    ready, curl = announcement("127.0.0.1", None, "/run/a b", CARD, 2, "", "").decode().splitlines()
+    assert ready.startswith("ready unix:/run/a b model=sms-spam ")
+    assert shlex.split(curl) == ["curl", "--unix-socket", "/run/a b", "http://localhost/infer",
+                                 "-d", EXAMPLE]

@@ -139,3 +139,52 @@ def test_doors_that_close_let_in_who_waits_and_then_nobody(world):
         socket.create_connection(address, timeout=5)
     doors.watch(30.0)
     assert ready(poll) == [] and doors.last_clients(0, 30.0) == []
+
+
+def test_doors_held_lets_nobody_in_until_it_is_opened(world):
+    doors, (own, other), pages, poll, come = world
+    pages[1].turn(10.0)
+    doors.hold()
+    come(0)
+    doors.watch(10.0)
+    doors.watch(20.0)
+    assert ready(poll) == [] and not doors.is_open
+    doors.open()
+    pages[1].turn(20.0)
+    doors.watch(20.0)
+    assert doors.is_open and let_in(doors, own) == 1
+
+
+def test_doors_closed_at_once_leave_those_who_wait_to_others(world):
+    doors, (own, other), pages, poll, come = world
+    heir = own.dup()
+    heir.setblocking(False)
+    doors.watch(10.0)
+    come(0)
+    doors.close()
+    assert doors.is_closed and not doors.is_open and ready(poll) == []
+    assert doors.last_clients(0, 20.0) == []
+    heir.accept()[0].close()
+    heir.close()
+
+
+def test_doors_shared_listener_is_polled_by_every_front(world, tmp_path):
+    _, listeners, pages, poll, _ = world
+    shared = socket.socket(socket.AF_UNIX)
+    shared.bind(str(tmp_path / "s"))
+    shared.listen()
+    shared.setblocking(False)
+    for index in (0, 1):
+        with select.epoll() as mine:
+            pages[1 - index].turn(10.0)
+            doors = Doors([listener.dup() for listener in listeners], index, pages, mine, 3,
+                          [shared])
+            doors.watch(10.0)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(tmp_path / "s"))
+                assert ready(mine) == [shared.fileno()]
+                assert let_in(doors, shared) == 1
+            for listener in doors._listeners.values():
+                if listener is not shared:
+                    listener.close()
+    shared.close()

@@ -68,3 +68,10 @@ def test_parse_help_names_every_flag_with_its_default(capsys):
     assert ended.value.code == 0
     assert all(row.flag in shown for row in SETTINGS)
     assert shown.count("(default") == len(SETTINGS)
+
+
+@pytest.mark.parametrize("argv, environ, port", [
+    (["--uds", "/run/x"], {}, None), (["--uds", "/run/x", "--port", "0"], {}, 0),
+    (["--uds", "/run/x"], {"FIREBRICK_PORT": "81"}, 81), ([], {"FIREBRICK_UDS": "/run/x"}, None)])
+def test_parse_unix_socket_replaces_tcp_unless_a_port_is_given(argv, environ, port):
+    assert parse(argv, environ).port == port

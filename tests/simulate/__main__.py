@@ -18,8 +18,12 @@ RARE = ("job sent again", "job sent alone", "group refused", "refused early: ref
         "dispatcher died of sigkill", "dispatcher died of sigsegv", "forkserver died of sigkill",
         "front died of sigkill", "answer to a client that left", "row failed in a partial group",
         "engine asked of a dead forkserver", "killed past its lease: engine",
-        "killed past its lease: front", "end: ok", "end: deadline", "end: aged", "end: failed",
-        "end: refused", "end: outage")
+        "killed past its lease: front", "reload ok", "reload failed", "TERM",
+        "TERM during a reload",
+        *(f"{role} of a {phase} generation died beside another"
+          for role in ("front", "dispatcher", "engine", "forkserver")
+          for phase in ("rehearsal", "serving", "replaced")),
+        "end: ok", "end: deadline", "end: aged", "end: failed", "end: refused", "end: outage")
 RARE_TIMES, FULL_RUN_SEEDS = 100, 2000
 
 

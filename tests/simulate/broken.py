@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from unittest import mock
 
 from server import supervise
+from server.generation import Generation
 from server.inflight import InFlight
 from server.scheduler import Scheduler
-from tests.simulate import master, roles
+from tests.simulate import front, master, roles
 
 
 @contextlib.contextmanager
@@ -70,7 +71,7 @@ def no_resend() -> Iterator[None]:
 @contextlib.contextmanager
 def double_count() -> Iterator[None]:
     """A late second result is counted as an answer."""
-    real = roles.Front.turn
+    real = front.Front.turn
 
     def turn(self, items, now):
         before = self.held.stale_results
@@ -78,14 +79,14 @@ def double_count() -> Iterator[None]:
         self.counted += self.held.stale_results - before
         return timer
 
-    with mock.patch.object(roles.Front, "turn", turn):
+    with mock.patch.object(front.Front, "turn", turn):
         yield
 
 
 @contextlib.contextmanager
 def timers_before_sockets() -> Iterator[None]:
     """A front looks at its timers before it reads what has come."""
-    real = roles.Front.turn
+    real = front.Front.turn
 
     def turn(self, items, now):
         self.inbox = items
@@ -95,7 +96,7 @@ def timers_before_sockets() -> Iterator[None]:
         self.inbox = []
         return real(self, items, now)
 
-    with mock.patch.object(roles.Front, "turn", turn):
+    with mock.patch.object(front.Front, "turn", turn):
         yield
 
 
@@ -130,7 +131,72 @@ def outside_kill_is_poison() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def old_closes_at_the_commit() -> Iterator[None]:
+    """The old fronts let nobody in before the new ones do."""
+    with mock.patch.object(Generation, "is_open", property(lambda self: True)):
+        real = supervise.Supervisor._enter
+
+        def enter(self, phase, generation):
+            real(self, phase, generation)
+            for older in self._generations:
+                if phase == "serving" and older.number < generation.number:
+                    real(self, "replaced", older)
+
+        with mock.patch.object(supervise.Supervisor, "_enter", enter):
+            yield
+
+
+@contextlib.contextmanager
+def old_ends_undrained() -> Iterator[None]:
+    """The old generation is dismissed as soon as the new one serves."""
+    with mock.patch.object(Generation, "is_drained", property(lambda self: True)):
+        yield
+
+
+@contextlib.contextmanager
+def clients_come_before_the_commit() -> Iterator[None]:
+    """A new front lets clients in though its generation may still be given up."""
+    real = front.Front._enter
+
+    def enter(self, phase, now):
+        real(self, phase, now)
+        self.is_open = self.is_open or phase == "rehearsal"
+
+    with mock.patch.object(front.Front, "_enter", enter):
+        yield
+
+
+@contextlib.contextmanager
+def engines_join_any_dispatcher() -> Iterator[None]:
+    """An engine takes work of a generation that is not its own."""
+    real = roles.House.connect
+
+    def connect(self, end, generation):
+        real(self, end, min(self.dispatcher, default=generation)
+             if isinstance(end.peer.owner, roles.Engine) else generation)
+
+    with mock.patch.object(roles.House, "connect", connect):
+        yield
+
+
+@contextlib.contextmanager
+def death_before_the_commit_is_repaired() -> Iterator[None]:
+    """What dies in a new generation is started again, and the reload goes on: then a model that
+    cannot be started keeps both generations for ever."""
+    real = supervise.Supervisor._fail
+
+    def fail(self, generation, reason, now):
+        if reason == "the server is ending":
+            real(self, generation, reason, now)
+
+    with mock.patch.object(supervise.Supervisor, "_fail", fail):
+        yield
+
+
 BROKEN: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     make.__name__: make for make in (
         no_incarnation_check, job_number_reused, no_resend, double_count, timers_before_sockets,
-        death_before_done, lease_not_moved, outside_kill_is_poison)}
+        death_before_done, lease_not_moved, outside_kill_is_poison, old_closes_at_the_commit,
+        old_ends_undrained, clients_come_before_the_commit, engines_join_any_dispatcher,
+        death_before_the_commit_is_repaired)}

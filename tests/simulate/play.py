@@ -1,19 +1,22 @@
 """One seed: a house, clients, faults, and the oracles that watch every answer."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.inflight import Limits, Outcome
 from server.messages import Row
+from server.orders import Plan
 from server.scheduler import Policy
-from server.supervise import LATE_S, Plan
+from server.supervise import LATE_S
+from tests.simulate.front import Front
 from tests.simulate.master import Master
-from tests.simulate.roles import Engine, Front, House
+from tests.simulate.roles import Engine, House, stamped
 from tests.simulate.world import Process, World
 
 REQUESTS = 760
+CLIENTS = 24
 FAULTS_FROM_S, FAULTS_UNTIL_S = 1.5, 14.0
 # By then the last stop is over and the queue is worked off, unless texts hang every engine.
 QUIET_FROM_S = 55.0
@@ -25,6 +28,7 @@ SLACK_S = 1.0
 class Request:
     number: int
     front: Front
+    client: int
     rows: list[Row]
     opened_at: float
     deadline: float | None
@@ -57,15 +61,21 @@ class _Play:
         limits = Limits(max_wait_ms=world.pick([300.0, 2000.0, 60_000.0]),
                         max_age_s=world.pick([6.0, 20.0, 60.0]),
                         outage_s=world.pick([1.0, 10.0]), max_jobs=world.pick([60, 10_000]))
-        self.plan = Plan(1 + int(world.rng.random() * 3), 1 + int(world.rng.random() * 3))
+        self.plan = Plan(1 + int(world.rng.random() * 3), 1 + int(world.rng.random() * 3),
+                         drain_s=world.pick([3.0, 25.0]))
         policy = Policy(self.plan.engines, limits.max_wait_ms, world.pick([0.0, 0.8, 1.0]),
                         limits.max_jobs)
-        self.house = House(world, limits, policy)
+        self.house = House(world, limits, policy, self.plan.drain_s)
         self.requests: dict[tuple[int, int, int], Request] = {}
         self.digest = hashlib.blake2b(digest_size=16)
         self.finished = self.seen = self.counted_by_dead = 0
         self.house.finished = self._on_finish
         self.house.on_death = self._on_death
+        self.house.busy_clients = self._busy_clients
+        self.connected: dict[int, Front] = {}
+        # By a front's incarnation: each client's open requests.
+        self.busy: dict[int, Counter] = defaultdict(Counter)
+        self.is_told_to_end = False
         self.master = Master(self.house, self.plan)
         # Each run has some kinds of fault and not others, so that each is met alone too.
         kinds = ["kill engine", "kill dispatcher", "kill front", "kill forkserver", "crash engine",
@@ -83,12 +93,39 @@ class _Play:
             while at < FAULTS_UNTIL_S:
                 world.at(at, self._fault, world.pick(self.kinds))
                 at += world.between(0.2, 2.0) * pace_s
-        world.run(FAULTS_UNTIL_S + 1.5)
+        self._plan_reloads()
+        world.run(FAULTS_UNTIL_S + 1.5, self._has_ended)
         world.run(world.now + self.house.limits.max_age_s + 20.0,
-                  lambda: not self._open())
+                  lambda: self._has_ended() or not (self._open() or self._is_reloading()))
         self._judge_end()
         return Outcomes(self.seed, self.finished, self.house.reached, self.house.violations,
                         self.digest.hexdigest())
+
+    def _plan_reloads(self) -> None:
+        """Some seeds ask for new models, alone and in haste; a few end with TERM."""
+        world = self.world
+        if world.rng.random() < 0.7:
+            for _ in range(1 + int(world.rng.random() * 5)):
+                at = FAULTS_FROM_S + world.between(0.0, FAULTS_UNTIL_S - FAULTS_FROM_S)
+                for _ in range(world.pick([1, 1, 1, 4])):
+                    world.at(at, self.master.deliver, None, ("reload", ""))
+                    at += world.between(0.0, 0.3)
+        if world.rng.random() < 0.15:
+            world.at(world.between(5.0, FAULTS_UNTIL_S), self._tell_to_end)
+
+    def _tell_to_end(self) -> None:
+        if self.master.is_ready:
+            self.is_told_to_end = True
+            self.house.reached["TERM"] += 1
+            self.house.reached["TERM during a reload"] += len(self.master.phases) > 1
+            self.master.deliver(None, ("signal", self.world.pick(["TERM", "INT"])))
+
+    def _has_ended(self) -> bool:
+        return self.master.exit is not None
+
+    def _is_reloading(self) -> bool:
+        return self.is_told_to_end or len(self.master.phases) > 1 \
+            or len(self.master.told) < len(self.master.asked)
 
     def _note(self, *words: object) -> None:
         line = f"{round(self.world.now * 1e6)} " + " ".join(map(str, words))
@@ -103,10 +140,10 @@ class _Play:
                 if isinstance(child, Front) and child.is_alive]
 
     def _ask(self, number: int) -> None:
-        world, fronts = self.world, self._fronts()
-        if not fronts:
+        world, client = self.world, int(self.world.rng.random() * CLIENTS)
+        front = self._connect(client)
+        if front is None:
             return
-        front = world.pick(fronts)
         count = world.pick([1, 1, 1, 1, 2, 5])
         rows, traps = [], set()
         for place in range(count):
@@ -118,17 +155,42 @@ class _Play:
             rows.append(Row(tokens, tokens, ids))
         deadline = world.now + world.pick([0.01, 0.1, 0.5, 3.0]) if world.rng.random() < 0.15 \
             else None
-        request = Request(number, front, rows, world.now, deadline, world.rng.random() < 0.2, traps)
+        request = Request(number, front, client, rows, world.now, deadline,
+                          world.rng.random() < 0.2, traps)
         self.requests[front.index, front.incarnation, number] = request
-        connection = world.pick(list(range(12)))
-        front.deliver("client", ("ask", (number, connection, int(world.rng.random() < 0.8),
+        self.busy[front.incarnation][client] += 1
+        front.deliver("client", ("ask", (number, client, int(world.rng.random() < 0.8),
                                          deadline, rows, request.is_partial)))
-        if world.rng.random() < 0.06:
-            world.at(world.now + world.between(0.0, 0.3), self._leave, request)
+        if world.rng.random() < 0.1:
+            world.at(world.now + world.between(0.0, world.pick([0.01, 0.3])), self._leave,
+                     request)
+
+    def _connect(self, client: int) -> Front | None:
+        """The front that a client is connected to, or connects to; None where nobody lets it in."""
+        front = self.connected.get(client)
+        if front is None or not front.is_alive or client not in front.clients:
+            doors = [front for front in self._fronts() if front.is_open]
+            if not doors:
+                return None
+            front = self.connected[client] = self.world.pick(doors)
+            front.clients.add(client)
+        return front
+
+    def _busy_clients(self, front: Front) -> set[int]:
+        return set(+self.busy[front.incarnation])
+
+    def _close(self, request: Request, end: str) -> None:
+        """A request is over; on a front that is being replaced so is its connection."""
+        request.end = end
+        front = request.front
+        busy = self.busy[front.incarnation]
+        busy[request.client] -= 1
+        if front.phase in ("replaced", "draining") and not busy[request.client]:
+            front.clients.discard(request.client)
 
     def _leave(self, request: Request) -> None:
         if not request.end and request.front.is_alive:
-            request.end = "left"
+            self._close(request, "left")
             request.front.deliver("client", ("gone", (request.number,)))
 
     # ---- oracles ------------------------------------------------------------------------
@@ -143,7 +205,7 @@ class _Play:
             return
         if request.end:
             house.violate(f"request {group} ends twice: {request.end}, then {outcome.kind}")
-        request.end = outcome.kind
+        self._close(request, outcome.kind)
         self.finished += 1
         self.seen += 1
         self._note("end", front.index, group, outcome.kind)
@@ -152,6 +214,8 @@ class _Play:
             self._judge_results(request, outcome)
         elif outcome.kind == "failed" and not any(map(self._may_fail, request.rows)):
             house.violate(f"request {group} fails though nothing is wrong with it")
+        elif outcome.kind == "draining" and front.phase != "stop":
+            house.violate(f"request {group} is given up before the drain's end")
         elif outcome.kind == "aged" and now > QUIET_FROM_S \
                 and "hang" not in house.poison.values():
             house.violate(f"request {group} starves though nothing is wrong any more")
@@ -165,8 +229,9 @@ class _Play:
                 self.house.reached["row failed in a partial group"] += 1
                 if not self._may_fail(row):
                     self.house.violate(f"a sound row of request {request.number} failed")
-            elif result.logits != row.ids[:4]:
-                self.house.violate(f"request {request.number} gets another row's logits")
+            elif result.logits != stamped(row.ids, request.front.generation):
+                self.house.violate(f"request {request.number} gets another row's or another "
+                                   "model's logits")
 
     def _may_fail(self, row: Row) -> bool:
         """Three real faults while it ran, or dispatchers that died of faults while they held it."""
@@ -187,13 +252,19 @@ class _Play:
 
     def _judge_end(self) -> None:
         house = self.house
-        for request in self._open():
+        has_cut = self._has_ended() and self.master.exit.code
+        for request in [] if has_cut else self._open():
             house.violate(f"request {request.number} was never answered")
         counted = self.counted_by_dead + sum(front.counted for front in self._fronts())
         if counted != self.seen:
             house.violate(f"{counted} answers are counted, {self.seen} were given")
-        if self.master.exit is not None:
-            house.violate(f"the server ended: {self.master.exit.sentence}")
+        ended = self.master.exit
+        if ended is not None and not self.is_told_to_end:
+            house.violate(f"the server ended: {ended.sentence}")
+        if self.is_told_to_end and ended is None:
+            house.violate("the server did not end though it was told to")
+        if ended is None and sorted(self.master.told) != self.master.asked:
+            house.violate(f"of reloads {self.master.asked} only {self.master.told} were told")
         self._note("over", self.finished, sorted(self.master.restarts.items()))
 
     # ---- faults -------------------------------------------------------------------------
@@ -218,12 +289,14 @@ class _Play:
                 world.pick(fronts).link.peer.close()
         elif kind == "crash unseen":
             engines = [child for child in living if child.role == "engine"]
-            if engines and self.house.dispatcher is not None:
+            engine = world.pick(engines) if engines else None
+            dispatcher = self.house.dispatcher.get(engine.generation) if engine else None
+            if dispatcher is not None:
                 # What it sent and its end then wait to be read together.
                 self.house.reached["stop"] += 1
-                self.house.dispatcher.stop(0.3)
-                self.house.dispatcher.shared_stop_s = 0.0
-                world.at(world.now + 0.05, self._crash_if_alive, world.pick(engines))
+                dispatcher.stop(0.3)
+                dispatcher.shared_stop_s = 0.0
+                world.at(world.now + 0.05, self._crash_if_alive, engine)
         else:
             verb, _, role = kind.partition(" ")
             targets = [child for child in living if child.role == role]
@@ -257,6 +330,9 @@ class _Play:
     def _end(self, process: Process, cause: str) -> None:
         house = self.house
         house.reached[f"{process.role} died of {cause}"] += 1
+        if len(self.master.phases) > 1:
+            phase = self.master.phase_of(process)
+            house.reached[f"{process.role} of a {phase} generation died beside another"] += 1
         if process.role == "dispatcher" and cause != "sigkill":
             house.reached["dispatcher died of a fault"] += 1
         self.master.end(process, cause)

@@ -1,26 +1,32 @@
-"""The house's processes as thin shells over the real state machines, as the real shells are."""
+"""The house's processes but fronts: thin shells over the real state machines, as the real are."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
-from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
+from server.inflight import Limits
+from server.leases import due_s
 from server.messages import (Batch, Cancel, Done, EngineHello, Failed, FrontHello, Jobs, Notes,
                              Refused, Results)
 from server.scheduler import (Policy, RunBatch, Scheduler, SendNotes, SendRefused, SendResults,
                               SendState)
-from server.supervise import due_s
 from tests.simulate.world import EOF, End, Process, World, pipe
 
 COSTS = [(1, 8, 0.6), (1, 64, 3.0), (1, 512, 24.0), (8, 64, 3.7), (8, 512, 24.0)]
 TOKEN_MS, BASE_MS = 0.05, 0.2
 
 
+def stamped(ids: bytes, model: int) -> bytes:
+    """What the engines of a generation answer to a row: each model has labels of its own number."""
+    return ids[:4] + bytes([model % 256]) * (4 * (1 + model % 3))
+
+
 class House:
     """What the processes share with the observer: the backlog, the truth about jobs, counters."""
 
-    def __init__(self, world: World, limits: Limits, policy: Policy) -> None:
-        self.world, self.limits, self.policy = world, limits, policy
-        self.backlog: list[End] = []
-        self.dispatcher: Dispatcher | None = None
+    def __init__(self, world: World, limits: Limits, policy: Policy, drain_s: float) -> None:
+        self.world, self.limits, self.policy, self.drain_s = world, limits, policy, drain_s
+        # By generation: links that wait to be accepted, the dispatcher that lives.
+        self.backlog: dict[int, list[End]] = defaultdict(list)
+        self.dispatcher: dict[int, Dispatcher] = {}
         self.reached: Counter[str] = Counter()
         self.poison: dict[bytes, str] = {}
         # A row's ids → faults that really happened while it ran.
@@ -29,132 +35,46 @@ class House:
         self.finished = None            # set by the play: (front, group, outcome, now)
         self.ended = None               # set by the master: (process, cause)
         self.on_death = None            # set by the play: (process)
+        self.busy_clients = None        # set by the play: (front) → clients with open requests
 
     def blame(self, batch: Batch) -> None:
         """What really happened: these rows ran when their engine failed by a fault."""
         for row in batch.rows:
             self.faults[row.ids] += 1
 
-    def real_faults(self, front: "Front", job: int) -> int | None:
+    def real_faults(self, front: Process, job: int) -> int | None:
         """The faults of an open job of a front; None for one that it does not hold any more."""
         held = front.held._jobs.get(job)
         return None if held is None else self.faults[held.row.ids]
+
+    def connect(self, end: End, generation: int) -> None:
+        """A link's far end, in the backlog of a generation's dispatcher."""
+        self.backlog[generation].append(end)
+        if generation in self.dispatcher:
+            self.dispatcher[generation].wake(self.world.now)
 
     def violate(self, what: str) -> None:
         self.violations.append(f"at {self.world.now:.6f} s: {what}")
 
 
-class Front(Process):
-    """A front: requests come as ("client", …) items; counts an answer before it is seen."""
-
-    def __init__(self, house: House, index: int, incarnation: int, is_ready: bool) -> None:
-        super().__init__(house.world, "front", index, incarnation)
-        self.house = house
-        self.held = InFlight(index, incarnation, 1, house.limits, house.world.now)
-        if is_ready:
-            self.held.set_ready(house.world.now)
-        self.link: End | None = None
-        self.is_up = True
-        self.counted = self.stale_seen = 0
-
-    def turn(self, items: list, now: float) -> float | None:
-        held, ended = self.held, False
-        for source, message in items:
-            if source == "control":
-                if message[0] == "ready":
-                    held.set_ready(now)
-                else:
-                    held.dispatcher_died(message[1], message[2])
-            elif source == "client":
-                self._client(*message, now)
-            elif source is self.link:
-                if message is EOF:
-                    ended = True
-                else:
-                    self._note(message)
-                    held.receive(message, now)
-        if ended:
-            held.link_down(now)
-            self.link.close()
-            self.ends.remove(self.link)
-            self.link = None
-        held.tick(now)
-        if self.link is None:
-            self.link, far = pipe(self.world, self, None)
-            self.ends.append(self.link)
-            self.house.backlog.append(far)
-            held.link_up(now)
-            if self.house.dispatcher is not None:
-                self.house.dispatcher.wake(now)
-        self._act(now)
-        return held.next_timer(now)
-
-    def _client(self, kind: str, given: tuple, now: float) -> None:
-        if kind == "gone":
-            self.held.cancel(given[0])
-            return
-        group, connection, priority, deadline, rows, partial = given
-        refusal = self.held.early_refusal(priority, now)
-        if refusal is not None:
-            self.house.reached["refused early: " + refusal.kind] += 1
-            self._finish(group, refusal, now)
-        else:
-            self.held.open(group, connection, priority, deadline, rows, now, partial)
-
-    def _note(self, message: object) -> None:
-        """What the observer checks of a message before the front acts on it."""
-        if isinstance(message, Notes):
-            for note in message.notes:
-                real = self.house.real_faults(self, note.job)
-                if real is not None and note.deaths > real:
-                    self.house.violate(f"job {note.job} of front {self.index} is blamed for "
-                                       f"{note.deaths} faults, {real} happened")
-
-    def _act(self, now: float) -> None:
-        for action in self.held.take_actions():
-            if isinstance(action, SendHello):
-                self.link.send(action.hello)
-            elif isinstance(action, SendGroups):
-                for group in action.groups:
-                    for job in group.jobs:
-                        self.house.reached["job sent again"] += job.sends > 1
-                        self.house.reached["job sent alone"] += job.sends > 5
-                self.link.send(Jobs(action.groups))
-            elif isinstance(action, SendCancel):
-                self.house.reached["cancel"] += 1
-                self.link.send(action.cancel)
-            elif isinstance(action, Finish):
-                self._finish(action.group, action.outcome, now)
-        self.house.reached["stale result"] += self.held.stale_results - self.stale_seen
-        self.stale_seen = self.held.stale_results
-
-    def _finish(self, group: int, outcome: object, now: float) -> None:
-        if outcome.kind == "deadline" and any(
-                isinstance(message, Results) for _, message in self.inbox):
-            self.house.violate(f"group {group} is late though its answer waits to be read")
-        self.counted += 1
-        self.house.finished(self, group, outcome, now)
-
-
 class Dispatcher(Process):
     """The dispatcher around the real scheduler."""
 
-    def __init__(self, house: House, incarnation: int) -> None:
-        super().__init__(house.world, "dispatcher", 0, incarnation)
+    def __init__(self, house: House, incarnation: int, generation: int) -> None:
+        super().__init__(house.world, "dispatcher", 0, incarnation, generation)
         self.house = house
         self.scheduler = Scheduler(incarnation, house.policy)
         self.peers: dict[End, object] = {}
         self.by_key: dict[object, End] = {}
         self.is_up = self.has_worked = True
         self.on_first_engine = None
-        house.dispatcher = self
+        house.dispatcher[generation] = self
 
     def turn(self, items: list, now: float) -> float | None:
-        for far in self.house.backlog:
+        for far in self.house.backlog.pop(self.generation, ()):
             self.peers[far] = None
             self.ends.append(far)
             far.accept(self)
-        self.house.backlog.clear()
         items += self.inbox
         self.inbox = []
         verdicts = [message for source, message in items if source == "control"]
@@ -237,8 +157,8 @@ class Dispatcher(Process):
 class Engine(Process):
     """Answers each row with its own first bytes; poison rows do what they are named for."""
 
-    def __init__(self, house: House, index: int, incarnation: int) -> None:
-        super().__init__(house.world, "engine", index, incarnation)
+    def __init__(self, house: House, index: int, incarnation: int, generation: int) -> None:
+        super().__init__(house.world, "engine", index, incarnation, generation)
         self.house = house
         self.link: End | None = None
         self.waiting: list[Batch] = []
@@ -277,11 +197,10 @@ class Engine(Process):
     def _connect(self) -> None:
         self.link, far = pipe(self.world, self, None)
         self.ends.append(self.link)
-        self.house.backlog.append(far)
-        self.link.send(EngineHello(0, self.index, self.incarnation, 1, 1, COSTS))
+        self.link.send(EngineHello(0, self.index, self.incarnation, self.generation,
+                                   2 + self.generation % 3, COSTS))
         self.is_up = True
-        if self.house.dispatcher is not None:
-            self.house.dispatcher.wake(self.world.now)
+        self.house.connect(far, self.generation)
 
     def _start(self, batch: Batch, now: float) -> None:
         cost_ms = BASE_MS + TOKEN_MS * sum(row.tokens for row in batch.rows)
@@ -315,15 +234,16 @@ class Engine(Process):
                 self.house.blame(batch)
             self.link.send(Failed(batch.batch, False, "trap"))
         else:
-            self.link.send(Done(batch.batch, self.took_us, 1,
-                                b"".join(row.ids[:4] for row in batch.rows)))
+            self.link.send(Done(batch.batch, self.took_us, 2 + self.generation % 3,
+                                b"".join(stamped(row.ids, self.generation)
+                                         for row in batch.rows)))
 
 
 class Forkserver(Process):
     """Loads for a while, then is ready; the master asks it for engines."""
 
-    def __init__(self, house: House, incarnation: int, on_ready) -> None:
-        super().__init__(house.world, "forkserver", 0, incarnation)
+    def __init__(self, house: House, incarnation: int, generation: int, on_ready) -> None:
+        super().__init__(house.world, "forkserver", 0, incarnation, generation)
         self.on_ready = on_ready
         self.ready_at = house.world.now + house.world.between(0.1, 0.5)
         self.alive_until = house.world.now + 60.0
@@ -331,5 +251,21 @@ class Forkserver(Process):
     def turn(self, items: list, now: float) -> float | None:
         if not self.is_up and now >= self.ready_at:
             self.is_up = self.has_worked = True
-            self.on_ready(self.incarnation)
+            self.on_ready("loaded", "")
         return None if self.is_up else self.ready_at
+
+
+class Preparer(Process):
+    """Reads a checkpoint for a while; of some it says that they cannot be served."""
+
+    def __init__(self, house: House, incarnation: int, generation: int, tell) -> None:
+        super().__init__(house.world, "preparer", 0, incarnation, generation)
+        self.tell = tell
+        self.done_at = house.world.now + house.world.between(0.02, 0.3)
+        self.is_broken = generation > 1 and house.world.rng.random() < 0.2
+
+    def turn(self, items: list, now: float) -> float | None:
+        if now < self.done_at:
+            return self.done_at
+        self.tell("refused" if self.is_broken else "prepared", "")
+        return None

@@ -86,8 +86,10 @@ def pipe(world: World, ours: "Process", theirs: "Process | None") -> tuple[End, 
 class Process:
     """A life in a place. `hang()` makes it deaf for ever, `stop` for a while."""
 
-    def __init__(self, world: World, role: str, index: int, incarnation: int) -> None:
+    def __init__(self, world: World, role: str, index: int, incarnation: int,
+                 generation: int = 0) -> None:
         self.world, self.role, self.index, self.incarnation = world, role, index, incarnation
+        self.generation = generation
         self.is_alive, self.is_hung, self.is_up, self.has_worked = True, False, False, False
         self.stopped_until = 0.0
         self.stopped_since: float | None = None
