@@ -34,7 +34,7 @@ from bench.client import read_texts
 from bench.engine_report import report_grid, report_invariance, report_ragged
 from bench.figures import ROOT
 from bench.front import TEXTS
-from bench.ours import PRECISIONS, Model, Ours
+from bench.ours import PRECISIONS, Model, Ours, Unoffered
 from bench.peers.contender import PeerContender, PeerError
 from bench.peers.venv import FOLDER, PACKAGES, environment, missing
 from bench.random_bert import write_base
@@ -76,8 +76,8 @@ def open_contenders(stack: contextlib.ExitStack, model: Model, python: str | Non
     for precision in PRECISIONS:
         try:
             contenders.append(Ours(model, precision))
-        except (ValueError, RuntimeError) as error:
-            print(f"{precision} is left out: {error}", file=sys.stderr)
+        except Unoffered as error:
+            print(error, file=sys.stderr)
     if python is None:
         return contenders
     cache = FOLDER / "models" / f"{model.name}-{model.card['version']}"

@@ -16,6 +16,7 @@ from bench.table import render
 
 PEAK_ROWS = (64, 256, 1024)
 PEAK_TIMES = 3
+PROFILES = 5  # whose median is taken: the profiler's clock counts neighbours too
 # Operators by what they are for; the first word found in an operator's name decides.
 PARTS = (("softmax", ("softmax",)),
          ("attention", ("scaled_dot_product", "bmm")),
@@ -109,8 +110,14 @@ def measure_roofline(model: str, settings: dict[str, Any], programs: Sequence[Ou
 
 
 def measure_shares(program: Ours, rows: Sequence[Any], repeats: int) -> dict[str, float]:
-    """Part -> share of the program's time, by torch's profiler; `rest` has what no operator of
+    """Part -> share of the program's time, by torch's profiler. `rest` has what no operator of
     torch claims: numpy, the interpreters, and the profiler's own cost where operators are short."""
+    found = [_profiled(program, rows, repeats) for _ in range(PROFILES)]
+    middle = {part: median([shares[part] for shares in found]) for part in COLUMNS}
+    return {part: share / sum(middle.values()) for part, share in middle.items()}
+
+
+def _profiled(program: Ours, rows: Sequence[Any], repeats: int) -> dict[str, float]:
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         burst = program.run(rows, "whole", repeats)
     spent_us = dict.fromkeys(COLUMNS, 0.0)
