@@ -72,7 +72,7 @@ def open_contenders(stack: contextlib.ExitStack, model: Model, python: str | Non
     """The ladder, then the peers; who cannot run is named in a sentence on stderr."""
     from bench.eager import Eager  # torch, only now
 
-    contenders: list[Contender] = [Eager(model.card, model.weights)]
+    contenders: list[Contender] = [Eager(model.card, model.tensors())]
     for precision in PRECISIONS:
         try:
             contenders.append(Ours(model, precision))
@@ -191,6 +191,9 @@ def main() -> None:
             model = Model(folder)
         except CheckpointError as error:
             parser.exit(2, f"{error}\n")
+        if model.card["family"] != "bert":
+            parser.exit(2, f"{folder} is of the family {model.card['family']}; the ladder knows "
+                           "bert only: name a BERT checkpoint with --model\n")
         contenders = open_contenders(stack, model, python, options)
         if options.roofline:
             draw_roofline(model, contenders, options, rounds)

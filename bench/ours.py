@@ -12,6 +12,7 @@ import numpy as np
 from bench.quantised import is_quantised, quantised
 from bench.rounds import Burst, time_runs
 from loader.prepare import map_file, open_card, prepare, seal
+from loader.safetensors import float32_array, open_image
 from loader.tokenizers.table import open_tokenizer
 from model.families.table import FAMILIES, build
 from model.program import Program, Row
@@ -20,7 +21,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 
 
 class Model:
-    """A checkpoint's card, weights and tokeniser, held as the server holds them."""
+    """The card, weights and tokeniser of a checkpoint or bundle, held as the server holds them."""
 
     def __init__(self, folder: str) -> None:
         """CheckpointError where the folder is not one that is served."""
@@ -29,8 +30,15 @@ class Model:
         files = seal(prepare(folder, self.name, FAMILIES))
         self.card: dict[str, Any] = open_card(files.card_fd)
         self.weights: mmap.mmap = map_file(files.weights_fd)
+        # What a bundle has in 8 bits, as the other precisions need it.
+        self.wide = None if files.wide_fd is None else map_file(files.wide_fd)
         self._tokenizer = open_tokenizer(map_file(files.tokenizer_fd))
         files.close()
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """All weights by canonical name, float32."""
+        return {name: float32_array(image, tensor) for image in (self.weights, self.wide) if image
+                for name, tensor in open_image(image).items()}
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The token ids of each text, int64, cut at the model's max_tokens."""
@@ -71,7 +79,7 @@ class Ours:
 def _build(model: Model, precision: str) -> Program:
     card = {**model.card, "precision": precision}
     if precision != "int8" or is_quantised(model.weights):
-        return build(card, model.weights)
+        return build(card, model.weights, model.wide)
     try:
         return build(card, quantised(model.weights, 8))
     except ArithmeticError:  # no kernel here is exact with 8 bits
