@@ -1,6 +1,7 @@
 """`python -m tools.classify`: all texts of a file through the engines, results in its order."""
 
 import argparse
+import contextlib
 import functools
 import os
 import re
@@ -17,6 +18,7 @@ from server.settings import DEFAULT_MODEL
 from tools.offline.crew import Crew, CrewError
 from tools.offline.progress import Progress
 from tools.offline.source import STANDARD_INPUT, Lines, Records, Shard, Source, SourceError
+from tools.offline.target import TargetError, open_target
 from tools.offline.worker import ItemReader, Worker, read_record
 from tools.texts.formats import FIELDS, read_columns, read_jsonl, read_tsv
 
@@ -35,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = _parser().parse_args(argv)
     try:
         return _classify(chosen)
-    except (Refusal, CheckpointError, SourceError) as refusal:
+    except (Refusal, CheckpointError, SourceError, TargetError) as refusal:
         print(refusal, file=sys.stderr)
         return REFUSED
     except CrewError as error:
@@ -72,7 +74,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="the columns of a TSV file in order; others than text, text_pair and "
                              "user_id are left out: label,text reads label<TAB>text")
     parser.add_argument("-o", "--out", metavar="FILE", type=Path,
-                        help="write there (with --skip: append), not to the standard output")
+                        help="write there and not to the standard output; with --skip, results "
+                             "that FILE holds of as many texts are kept")
     parser.add_argument("--to", choices=("jsonl", RECORDS), default="jsonl",
                         help="jsonl: {\"label\", \"score\", \"scores\", \"tokens\", "
                              "\"truncated\", \"user_id\"?} a line; records: the 16 bytes of the "
@@ -95,23 +98,29 @@ def _classify(chosen: argparse.Namespace) -> int:
     if chosen.to == RECORDS and kind != RECORDS:
         raise Refusal(f"{chosen.texts}: --to records answers record files; pack the texts with "
                       "tools.pack, or leave it out.")
-    source = (Records if kind == RECORDS else Lines)(chosen.texts, chosen.shard, chosen.skip)
-    worker = _worker(chosen.model, _reader(kind, chosen.columns), chosen.to == RECORDS)
-    texts = bad = 0
-    with _opened(chosen.out, bool(chosen.skip)) as out, Crew(worker, chosen.engines) as crew:
-        progress = Progress()
-        for answered in crew.classify(source):
-            if answered is not None:
-                out.write(answered.output)
-                texts += answered.count
-                bad += len(answered.faults)
-                for number, reason in answered.faults:
-                    print(f"{chosen.texts}:{number}: {reason}", file=sys.stderr)
-            progress.show(texts, source.done)
-        out.flush()
-        progress.finish(texts, bad, crew.deaths)
-    source.close()
+    with contextlib.closing((Records if kind == RECORDS else Lines)(
+            chosen.texts, chosen.shard, chosen.skip)) as source:
+        worker = _worker(chosen.model, _reader(kind, chosen.columns), chosen.to == RECORDS)
+        with open_target(chosen.out, chosen.texts, chosen.skip, chosen.to == RECORDS) as out, \
+                Crew(worker, chosen.engines) as crew:
+            bad = _write(chosen.texts, source, crew, out)
     return SOME_BAD if bad else 0
+
+
+def _write(name: str, source: Source, crew: Crew, out: BinaryIO) -> int:
+    """Writes all results; the number of bad texts."""
+    progress, texts, bad = Progress(), 0, 0
+    for answered in crew.classify(source):
+        if answered is not None:
+            out.write(answered.output)
+            texts += answered.count
+            bad += len(answered.faults)
+            for number, reason in answered.faults:
+                print(f"{name}:{number}: {reason}", file=sys.stderr)
+        progress.show(texts, source.done)
+    out.flush()
+    progress.finish(texts, bad, crew.deaths)
+    return bad
 
 
 def _worker(folder: str, read: ItemReader, as_records: bool) -> Worker:
@@ -136,12 +145,6 @@ def _kind(path: str) -> str:
     if path == STANDARD_INPUT:
         return "jsonl"
     return suffix if suffix in FORMATS else RECORDS
-
-
-def _opened(path: Path | None, is_continued: bool) -> BinaryIO:
-    if path is None:
-        return os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    return open(path, "ab" if is_continued else "wb")
 
 
 def _count(text: str) -> int:

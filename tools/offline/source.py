@@ -54,7 +54,7 @@ class Lines:
         """The share of the shard that was taken; None where its size is not known."""
         if self._end is None:
             return None
-        return (self._position - self._begin) / max(1, self._end - self._begin)
+        return min(1.0, (self._position - self._begin) / max(1, self._end - self._begin))
 
     def take(self, limit: int) -> tuple[int, list[bytes | None]]:
         """The number of the next line, and at most `limit` lines, None for one that is too long;
@@ -111,7 +111,7 @@ class Records:
     @property
     def done(self) -> float:
         """The share of the shard that was taken."""
-        return (self._position - self._begin) / max(1, self._end - self._begin)
+        return min(1.0, (self._position - self._begin) / max(1, self._end - self._begin))
 
     def take(self, limit: int) -> tuple[int, list[bytes | None]]:
         """The number of the next record, and at most `limit` records; none at the end."""

@@ -31,12 +31,10 @@ def numbered_lines(file: BinaryIO, first: int = 1) -> Iterator[tuple[int, bytes 
     """(number, line without its end); None for a line longer than LONGEST_LINE_BYTES."""
     number = first
     while line := file.readline(LONGEST_LINE_BYTES + 2):
-        if len(line) > LONGEST_LINE_BYTES and not line.endswith(b"\n"):
-            while line and not line.endswith(b"\n"):
-                line = file.readline(LONGEST_LINE_BYTES)
-            yield number, None
-        else:
-            yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+        is_long = len(line.rstrip(b"\r\n")) > LONGEST_LINE_BYTES
+        while is_long and line and not line.endswith(b"\n"):
+            line = file.readline(LONGEST_LINE_BYTES)
+        yield number, None if is_long else line.removesuffix(b"\n").removesuffix(b"\r")
         number += 1
 
 
