@@ -39,13 +39,13 @@ class Process:
 
 class Children:
     """All of them, by incarnation; their control sockets are in `selector`, each with its Process
-    as data."""
+    as data. `strays` are wait statuses of children that are not known by number (yet)."""
 
     def __init__(self, selector: selectors.BaseSelector, registry: Registry) -> None:
         self.by_incarnation: dict[int, Process] = {}
         self._selector = selector
         self._registry = registry
-        self._strays: dict[int, int] = {}
+        self.strays: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Process]:
         return iter(list(self.by_incarnation.values()))
@@ -69,12 +69,12 @@ class Children:
         """A process's number is known now; its wait status where it is dead already."""
         process.pid = pid
         process.page.values[PID] = pid
-        return self._strays.pop(pid, None)
+        return self.strays.pop(pid, None)
 
     def reap(self) -> Iterator[tuple[Process, int]]:
         """(process, wait status) of each that has ended since."""
         if all(process.pid for process in self):
-            self._strays.clear()        # nobody is awaited whose number could be among them
+            self.strays.clear()        # nobody is awaited whose number could be among them
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -85,7 +85,7 @@ class Children:
             process = next((one for one in self if one.pid == pid), None)
             if process is None:
                 # An engine may die before its own number has been read here.
-                self._strays[pid] = status
+                self.strays[pid] = status
             else:
                 yield process, status
 

@@ -28,6 +28,7 @@ class _Peer:
     link: link.Link
     front: tuple[int, int] | None = None
     engine: tuple[int, int] | None = None
+    kind: int = 0
     results: list[Result] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -146,7 +147,7 @@ class Dispatcher:
             self._replace(self.fronts, peer.front, peer)
             self.scheduler.front_hello(peer.front)
             return
-        peer.engine = hello.index, hello.incarnation
+        peer.engine, peer.kind = (hello.index, hello.incarnation), hello.kind
         self._replace(self.engines, peer.engine, peer)
         self.scheduler.engine_hello(hello)
         self.metrics.engine_up(ENGINE_KINDS[hello.kind], hello.index, True)
@@ -172,7 +173,7 @@ class Dispatcher:
         elif peer.engine is not None and self.engines.get(peer.engine) is peer:
             del self.engines[peer.engine]
             self.scheduler.engine_gone(*peer.engine)
-            self.metrics.engine_up(ENGINE_KINDS[0], peer.engine[0], False)
+            self.metrics.engine_up(ENGINE_KINDS[peer.kind], peer.engine[0], False)
 
     # ---- out ----------------------------------------------------------------------------
 

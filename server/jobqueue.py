@@ -1,8 +1,9 @@
 """The jobs that wait in the dispatcher, and which of them make the next batch (pure).
 
-Suspects run alone and first. Else the class is chosen (high, unless it has had its share while low
-waits), and jobs are taken in turn up to a cap in milliseconds. Nothing waits for company: batches
-grow because work is queued, never because a timer says so.
+Suspects run first, on CPU engines: each alone, or those that a GPU engine fell over together.
+Else the class is chosen (high, unless it has had its share while low waits), and jobs are taken in
+turn up to a cap in milliseconds. Nothing waits for company: batches grow because work is queued,
+never because a timer says so.
 """
 
 import math
@@ -33,7 +34,7 @@ class JobQueue:
         self._high_share = high_share
         self._high_ahead_ms = 0.0
         self._turns = (Turns(), Turns())
-        self._alone: deque[Entry] = deque()
+        self._suspects: deque[Entry] = deque()
 
     def put(self, entry: Entry) -> None:
         entry.where = QUEUED
@@ -41,8 +42,8 @@ class JobQueue:
         self._counts[entry.priority] += 1
         self.size_bytes += len(entry.ids)
         self.backlog_ms[entry.priority] += entry.cost_ms
-        if entry.is_alone:
-            self._alone.append(entry)
+        if entry.is_alone or entry.is_for_cpu:
+            self._suspects.append(entry)
         else:
             self._turns[entry.priority].put(entry)
 
@@ -55,17 +56,32 @@ class JobQueue:
         if not self._counts[entry.priority]:
             self.backlog_ms[entry.priority] = 0.0       # rounding must not add up over days
 
-    def choose(self, costs: CostModel, rows: int, idle: int, now: float) -> list[Entry]:
-        """The next batch of at most `rows` jobs, out of the queue and RUNNING; may be empty.
+    def choose_suspects(self, costs: CostModel, rows: int, now: float) -> list[Entry]:
+        """The next batch of suspects, for a CPU engine; one that runs alone, or several."""
+        entries: list[Entry] = []
+        size, tokens = 0, 0
+        while self._suspects and len(entries) < rows:
+            entry = self._suspects[0]
+            if entry.where == QUEUED and entry.deadline > now:
+                size += len(entry.ids) + ROW_OVERHEAD_BYTES
+                tokens += entry.tokens
+                if entries and (entry.is_alone or size > ROW_LIMIT_BYTES
+                                or costs.estimate_ms(len(entries), tokens) > BATCH_CAP_MS):
+                    break
+                self.discount(entry)
+                entry.where = RUNNING
+                entries.append(entry)
+            self._suspects.popleft()
+            if entries and entry.is_alone:
+                break
+        return entries
+
+    def choose(self, costs: CostModel, rows: int, idle: float, now: float) -> list[Entry]:
+        """The next batch of at most `rows` jobs that are no suspects, out of the queue and
+        RUNNING; may be empty.
 
         With several engines idle each takes its share, so that two texts run side by side.
         """
-        while self._alone:
-            entry = self._alone.popleft()
-            if entry.where == QUEUED and entry.deadline > now:
-                self.discount(entry)
-                entry.where = RUNNING
-                return [entry]
         first = self._first_class()
         cap_ms = min(BATCH_CAP_MS, sum(self.backlog_ms) / idle)
         entries: list[Entry] = []

@@ -24,6 +24,7 @@ from server.children import Children, Process, cause_of
 from server.command_socket import CommandSocket
 from server.cores import usable_cores
 from server.errors import OperatorError
+from server.gpus import Gpus
 from server.leases import is_fault
 from server.listeners import close_unix_path, open_listeners, open_unix_listener
 from server.metrics import GENERATION, UP, WORKED, Registry
@@ -95,6 +96,7 @@ class Master:
         self.exit_code: int | None = None
         self.selector = selectors.DefaultSelector()
         self.children = Children(self.selector, self.registry)
+        self.gpus = Gpus(settings, self.registry, self.page, self.children.strays)
         self.signals = Signals()
         self.notifier = Notifier(os.environ)
         self.commands = CommandSocket(settings.socket, self.selector, self._ask_reload)
@@ -117,6 +119,7 @@ class Master:
         return self.exit_code
 
     def _close(self) -> None:
+        self.gpus.end()
         self.children.end_all()
         self.commands.close()
         if self.settings.uds:
@@ -131,6 +134,7 @@ class Master:
                 key.data()
             elif self.children.is_heard(key.data):
                 self._listen_to(key.data)
+        self.gpus.turn()
         for process, status in self.children.reap():
             # What a dead child had sent counts, before its death does.
             if process.role != "engine" and self.children.is_heard(process):
@@ -157,9 +161,9 @@ class Master:
             self._ask_reload("")
         elif number == signal.SIGUSR2:
             faulthandler.dump_traceback(file=STDERR, all_threads=True)
-            for process in self.children:
-                if process.pid:
-                    os.kill(process.pid, signal.SIGUSR2)
+            pids = [process.pid for process in self.children if process.pid]
+            for pid in pids + self.gpus.pids():
+                os.kill(pid, signal.SIGUSR2)
 
     def _ask_reload(self, model: str) -> int:
         ticket = self.supervisor.reload(model, time.monotonic())
@@ -322,6 +326,7 @@ class Master:
         if action.phase == "serving":
             held.serving_since = time.monotonic()
             self.page.values[GENERATION] = action.generation
+            self.gpus.serve(action.generation, held.dispatcher_name, held.files)
         log.event("phase", name=action.phase, generation=action.generation)
         self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
         if action.phase == "draining":

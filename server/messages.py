@@ -8,12 +8,14 @@ LIMIT_BYTES = 65536
 # Room for headers beside the largest row; the loader caps max_tokens and labels by it.
 ROW_LIMIT_BYTES = 60_000
 ENGINE_KINDS = ("cpu", "gpu")
+CPU, GPU = range(2)
 HIGH, LOW = 0, 1
 RESULT_OK, RESULT_FAILED = 0, 1
 # What fronts and dispatcher must agree on: faults until a job is answered for, and how often one
 # is sent before it is suspected and runs alone.
 FAULTS_TO_BLAME = 3
 SENDS_BEFORE_ALONE = 5
+NO_BATCH = 0
 
 
 class MessageError(Exception):
@@ -181,6 +183,9 @@ class Done:
 
 @dataclass(slots=True)
 class Failed:
+    """`fatal`: the engine is leaving and takes no more; nothing speaks against the batch, whose
+    number may be NO_BATCH."""
+
     batch: int
     fatal: bool
     reason: str

@@ -11,7 +11,8 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from server.metrics_schema import ROLES, SCHEMAS, page_slots, slots
+from server.board import Board
+from server.metrics_schema import MAX_GPUS, ROLES, SCHEMAS, page_slots, slots
 
 HEADER_SLOTS = 16
 PID, INCARNATION, GENERATION, STATE, WORKED, ALIVE_UNTIL, TURN_AT, CPU_UNTIL, SINCE = range(9)
@@ -136,13 +137,25 @@ class Registry:
         self.engines = engines
         places = [("master", 0), ("dispatcher", 0), ("preparer", 0), ("forkserver", 0),
                   *(("front", index) for index in range(fronts)),
-                  *(("engine", index) for index in range(engines))]
+                  *(("engine", index) for index in range(engines)), ("gpu_watch", 0),
+                  *(("gpu_engine", index) for index in range(MAX_GPUS))]
+        self._begin(places, os.memfd_create("firebrick-metrics", os.MFD_CLOEXEC))
+        self.board = Board()
+
+    @classmethod
+    def attach(cls, descriptor: int, places: list[tuple[str, int]]) -> "Registry":
+        """The pages of another process, by its registry's `descriptor` and `places`: for one that
+        was exec'd and inherited no mapping. It has no board."""
+        registry = cls.__new__(cls)
+        registry._begin(places, descriptor)
+        return registry
+
+    def _begin(self, places: list[tuple[str, int]], descriptor: int) -> None:
+        self.places, self.descriptor = places, descriptor
         self._pages: dict[tuple[str, int, int], Page] = {}
         size = sum(HEADER_SLOTS + page_slots(role) for role, _ in places) * 2 * 8
-        descriptor = os.memfd_create("firebrick-metrics", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, size)
         self._map = mmap.mmap(descriptor, size)
-        os.close(descriptor)        # the mapping stays
         values, at = memoryview(self._map).cast("d"), 0
         for parity in (0, 1):
             for role, index in places:

@@ -8,6 +8,8 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
+from server.pressure import REASONS, STATES
+
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
            30.0, 60.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -18,13 +20,16 @@ CODES = (200, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 422, 429, 4
 LENGTH_BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
                   6144, 8192, 12288, 16384)
 REFUSALS = ("wait", "deadline", "full", "not_ready", "outage", "draining")
-ROLES = ("master", "front", "dispatcher", "preparer", "forkserver", "engine", "gpu_watch")
+ROLES = ("master", "front", "dispatcher", "preparer", "forkserver", "engine", "gpu_watch",
+         "gpu_engine")
 # What a process died of: a signal by its name, an exit status, or the master's own kill.
 CAUSES = ("exit", "lease", "sigabrt", "sigbus", "sigfpe", "sigill", "sigkill", "sigsegv",
           "sigterm", "signal")
 # Labels beyond this many are counted together, so that a page stays small.
 MAX_LABELS = 1024
 MAX_ENGINES = 1024
+MAX_GPUS = 32
+GPUS = tuple(f"gpu-{index}" for index in range(MAX_GPUS))
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,23 @@ DISPATCHER = (
 MASTER = (
     Metric("restarts_total", "counter", "Processes that were replaced, by what they died of.",
            {"role": ROLES, "cause": CAUSES}),
+    Metric("device_state", "gauge", "1 for the state that a GPU is in.",
+           {"device": GPUS, "state": STATES}),
+    Metric("device_transitions_total", "counter", "States that a GPU entered, and why.",
+           {"device": GPUS, "state": STATES, "reason": REASONS}),
+    Metric("device_memory_bytes", "gauge", "A GPU's memory as last read, and its engine's part.",
+           {"device": GPUS, "kind": ("total", "free", "engine")}),
 )
-SCHEMAS = {"front": FRONT, "dispatcher": DISPATCHER, "master": MASTER}
+GPU_ENGINE = (
+    Metric("graph_replays_total", "counter", "Launches of captured graphs.", {"device": GPUS}),
+    Metric("graph_eager_total", "counter", "Launches of shapes that have no graph.",
+           {"device": GPUS}),
+    Metric("graph_padding_tokens_total", "counter", "Tokens computed on a GPU to fill a shape.",
+           {"device": GPUS}),
+    Metric("graph_retries_total", "counter", "Launches that were tried again for want of memory.",
+           {"device": GPUS}),
+)
+SCHEMAS = {"front": FRONT, "dispatcher": DISPATCHER, "master": MASTER, "gpu_engine": GPU_ENGINE}
 
 
 def slots(role: str) -> dict[tuple, int]:

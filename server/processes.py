@@ -158,8 +158,9 @@ def _take_signals(mask: Iterable[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def arm(spec: ChildSpec) -> None:
-    """Binds a child to its master's life and closes every descriptor that is not its own.
+def arm(spec: ChildSpec, kept: Iterable[int] = ()) -> None:
+    """Binds a child to its master's life and closes every descriptor that is not its own, or
+    `kept`.
 
     The kernel kills it when the master dies, even while it is stopped; a master that died before
     the request took effect is noticed by asking again. Objects of the master whose descriptors
@@ -172,7 +173,7 @@ def arm(spec: ChildSpec) -> None:
     owned = [spec.control, *spec.listeners, *spec.shared_listeners]
     if spec.dispatcher_listener is not None:
         owned.append(spec.dispatcher_listener)
-    close_all_but({0, 1, 2, *(item.fileno() for item in owned)})
+    close_all_but({0, 1, 2, *kept, *(item.fileno() for item in owned)})
 
 
 def close_all_but(kept: set[int]) -> None:

@@ -9,6 +9,11 @@ Blame: the running batch of an engine that died is queued again at once, its job
 on. Only the master knows the cause; until its verdict the death is unjudged, and a job with three
 deaths, judged or not, waits. A verdict of fault counts against the batch's jobs and is noted to
 their fronts; three, and the front answers for it.
+
+While a GPU engine serves, it has all the work and CPU engines are parked: they get suspects only.
+As soon as none does they have it all. A GPU engine's death speaks against its device, not against
+texts: what it ran is for CPU engines from then on, unblamed. Costs of jobs are those of a CPU
+engine throughout; what a GPU makes of them is one factor.
 """
 
 import math
@@ -17,69 +22,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.costs import CostModel
+from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
+                             SendState, Source)
 from server.jobqueue import JobQueue
-from server.messages import (FAULTS_TO_BLAME, HIGH, LOW, RESULT_OK, ROW_LIMIT_BYTES,
-                             SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
-                             Reason, Refusal, Result, Row, State)
+from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
+                             ROW_LIMIT_BYTES, SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
+                             Group, Note, Reason, Refusal, Result, Row, State)
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
-# Below this the gap between two batches shows, so a second one is sent ahead.
+# Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always.
 SHORT_BATCH_MS = 5.0
+# The text by which a GPU's costs are compared with a CPU engine's.
+USUAL_TOKENS = 64
 STATE_INTERVAL_S = 0.05
-
-Source = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the operator set, and how many engines there should be."""
-
-    engines: int
-    max_wait_ms: float = 2000.0
-    high_share: float = 0.8
-    max_jobs: int = 10_000
-    max_bytes: int = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class RunBatch:
-    engine: int
-    incarnation: int
-    batch: Batch
-
-
-@dataclass(frozen=True, slots=True)
-class SendResults:
-    source: Source
-    results: list[Result]
-
-
-@dataclass(frozen=True, slots=True)
-class SendRefused:
-    source: Source
-    refusal: Refusal
-
-
-@dataclass(frozen=True, slots=True)
-class SendNotes:
-    source: Source
-    notes: list[Note]
-
-
-@dataclass(frozen=True, slots=True)
-class SendState:
-    state: State
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A finished batch, for the metrics; `queued_s` is each job's (class, seconds queued)."""
-
-    kind: int
-    size: int
-    tokens: int
-    infer_s: float
-    queued_s: list[tuple[int, float]]
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +51,7 @@ class _Run:
 class _Engine:
     hello: EngineHello
     runs: deque[_Run]
+    is_leaving: bool = False
 
     @property
     def key(self) -> tuple[int, int]:
@@ -109,6 +65,8 @@ class Scheduler:
         self.incarnation = incarnation
         self.policy = policy
         self.costs = CostModel(())
+        self.gpu_costs = CostModel(())
+        self._costs_known: set[int] = set()
         self.is_ready = False
         self.recomputed = 0
         self._queue = JobQueue(policy.high_share)
@@ -198,14 +156,31 @@ class Scheduler:
         """How long the group itself takes on the engines that there are."""
         tokens = sum(job.tokens for job in group.jobs)
         whole = self.costs.estimate_ms(len(group.jobs), tokens)
-        return whole / min(len(group.jobs), max(len(self._engines), 1))
+        return whole * self._speed() / min(len(group.jobs), max(len(self._serving()), 1))
 
     def wait_ms(self, priority: int) -> float:
         """The estimated wait of a job that came now: queued cost ÷ engines, restarts included."""
         ahead = self._queue.backlog_ms[HIGH]
         if priority == LOW:
             ahead += self._queue.backlog_ms[LOW]
-        return ahead / max(len(self._engines), self.policy.engines, 1)
+        gpus = self._gpus()
+        return ahead * self._speed() / (
+            len(gpus) or max(len(self._engines), self.policy.engines, 1))
+
+    def _gpus(self) -> list[_Engine]:
+        return [engine for engine in self._engines.values()
+                if engine.hello.kind == GPU and not engine.is_leaving]
+
+    def _serving(self) -> list[_Engine]:
+        """The engines that have the work now: GPUs, if there is one."""
+        return self._gpus() or [engine for engine in self._engines.values()
+                                if engine.hello.kind == CPU]
+
+    def _speed(self) -> float:
+        """What one engine that serves takes of a CPU engine's time for the same text."""
+        if not self._gpus():
+            return 1.0
+        return self.gpu_costs.share_ms(USUAL_TOKENS) / self.costs.share_ms(USUAL_TOKENS)
 
     # ---- engines ------------------------------------------------------------------------
 
@@ -215,8 +190,12 @@ class Scheduler:
         if key in self._engines:
             self.engine_gone(*key)
         self.death(*key, False)         # its link was cut, it lives: nobody is to blame
-        if not self.is_ready and hello.costs:
-            self.costs = CostModel(hello.costs)
+        if hello.kind not in self._costs_known and hello.costs:
+            self._costs_known.add(hello.kind)
+            if hello.kind == GPU:
+                self.gpu_costs = CostModel(hello.costs)
+            else:
+                self.costs = CostModel(hello.costs)
         self.is_ready = True
         self._engines[key] = _Engine(hello, deque())
 
@@ -224,6 +203,9 @@ class Scheduler:
         """The end of an engine's link, after everything that it had sent was read."""
         engine = self._engines.pop((index, incarnation), None)
         if engine is None:
+            return
+        if engine.hello.kind == GPU:
+            self._for_cpu([entry for run in engine.runs for entry in run.entries])
             return
         running = engine.runs.popleft() if engine.runs else None
         if running is not None:
@@ -269,7 +251,7 @@ class Scheduler:
             self.failed(index, incarnation, Failed(done.batch, False, "nonsense"))
             return False
         engine.runs.popleft()
-        self.costs.observe(len(run.entries), run.tokens, done.infer_us / 1e3)
+        self._costs_of(engine).observe(len(run.entries), run.tokens, done.infer_us / 1e3)
         by_source: dict[Source, list[Result]] = {}
         queued = []
         for place, entry in enumerate(run.entries):
@@ -289,9 +271,17 @@ class Scheduler:
     def failed(self, index: int, incarnation: int, failed: Failed) -> bool:
         """A batch that the engine could not compute though it lives: a fault of its input."""
         engine = self._engines.get((index, incarnation))
-        if engine is None or not engine.runs or engine.runs[0].number != failed.batch:
+        if engine is None:
+            return False
+        engine.is_leaving = engine.is_leaving or failed.fatal
+        if failed.fatal and failed.batch == NO_BATCH:
+            return True
+        if not engine.runs or engine.runs[0].number != failed.batch:
             return False
         ran = engine.runs.popleft().entries
+        if engine.hello.kind == GPU:
+            self._for_cpu(ran)
+            return True
         entries = [entry for entry in ran if entry.where == RUNNING]
         # In company nobody knows whose fault it was, even if the company was cancelled since.
         is_blame = len(ran) == 1
@@ -316,6 +306,13 @@ class Scheduler:
                 entry.where = HELD
             else:
                 self._queue.put(entry)
+
+    def _for_cpu(self, ran: Sequence[Entry]) -> None:
+        """Jobs that a GPU engine did not answer; no GPU gets them again."""
+        entries = [entry for entry in ran if entry.where == RUNNING]
+        for entry in entries:
+            entry.is_for_cpu = True
+        self._queue_again(entries)
 
     def _end(self, entry: Entry) -> None:
         if entry.where == QUEUED:
@@ -342,7 +339,7 @@ class Scheduler:
         return max(now, self._state_due)
 
     def _state(self) -> State:
-        return State(self.is_ready, len(self._engines), self.incarnation,
+        return State(self.is_ready, len(self._serving()), self.incarnation,
                      round(self.wait_ms(HIGH), 1), round(self.wait_ms(LOW), 1))
 
     @property
@@ -352,23 +349,31 @@ class Scheduler:
 
     def _fill_engines(self, now: float) -> None:
         for depth in (0, 1):
+            serving = self._serving()
             for engine in self._engines.values():
-                if len(engine.runs) != depth or not self._queue.count:
+                is_cpu = engine.hello.kind == CPU
+                if len(engine.runs) != depth or not self._queue.count or engine.is_leaving:
                     continue
-                if depth and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
+                if depth and is_cpu and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
                     continue
-                idle = sum(not other.runs for other in self._engines.values())
+                idle = sum(not other.runs for other in serving)
+                costs = self._costs_of(engine)
                 rows = max(ROW_LIMIT_BYTES // (4 * engine.hello.classes), 1)
-                entries = self._queue.choose(self.costs, rows, max(idle, 1), now)
+                entries = self._queue.choose_suspects(costs, rows, now) if is_cpu else []
+                if not entries and engine in serving:
+                    entries = self._queue.choose(costs, rows, max(idle, 1) / self._speed(), now)
                 if entries:
                     self._run(engine, entries, now)
+
+    def _costs_of(self, engine: _Engine) -> CostModel:
+        return self.gpu_costs if engine.hello.kind == GPU else self.costs
 
     def _run(self, engine: _Engine, entries: list[Entry], now: float) -> None:
         tokens = sum(entry.tokens for entry in entries)
         for entry in entries:
             entry.started_at = now
         run = _Run(self._next_batch, entries, tokens,
-                   self.costs.estimate_ms(len(entries), tokens))
+                   self._costs_of(engine).estimate_ms(len(entries), tokens))
         self._next_batch += 1
         engine.runs.append(run)
         self._actions.append(RunBatch(*engine.key, Batch(

@@ -15,7 +15,6 @@ from server.errors import OperatorError
 
 DEFAULT_MODEL = str(Path(__file__).resolve().parent.parent / "models" / "sms-spam")
 SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-CPU_ONLY = "this version serves on CPU cores only; use --device cpu or auto"
 GPU_PRECISION = "fp8 is for GPUs only; use --precision int8 or auto"
 
 
@@ -50,9 +49,10 @@ SETTINGS = (
     Setting("model", "model", "text", DEFAULT_MODEL,
             "checkpoint folder in Hugging Face layout, or a bundle of tools.build",
             shown_default="the shipped sms-spam"),
-    Setting("device", "model", "choice", "auto", "where programs run; auto takes the CPU",
-            choices=("auto", "cpu", "cuda", "recorder"),
-            unbuilt={"cuda": CPU_ONLY, "recorder": CPU_ONLY}),
+    Setting("device", "model", "choice", "auto",
+            "where programs run: auto takes the GPUs that there are, with the CPU cores behind "
+            "them; recorder plays a GPU on a CPU core, for tests",
+            choices=("auto", "cpu", "cuda", "recorder")),
     Setting("precision", "model", "choice", "auto",
             "arithmetic of the model; auto takes the fastest that a bundle's gate let pass, and "
             "fp32 for a checkpoint",
@@ -110,6 +110,34 @@ SETTINGS = (
             "time after that in which accepted requests are answered", unit="s"),
     Setting("cache_mb", "answers", "int", 0, "memory for cached answers; 0: none", unit="MiB",
             high=1 << 20),
+    Setting("gpu_tokens", "gpu", "int", 16384,
+            "most padded tokens in one launch; larger ones take more memory and add latency",
+            unit="tokens", low=16, high=1 << 20),
+    Setting("gpu_graph_mb", "gpu", "int", 8192,
+            "memory for captured graphs, at most half of what is free; what does not fit runs "
+            "without a graph", unit="MiB", high=1 << 20),
+    Setting("gpu_watch_ms", "gpu", "float", 300,
+            "time between two readings of a GPU's memory", unit="ms", low=20, high=2000),
+    Setting("gpu_tight_mb", "gpu", "int", 512,
+            "free memory below which an engine gives back what it can: others may fail soon",
+            unit="MiB", high=1 << 20),
+    Setting("gpu_tight_share", "gpu", "float", 0.02,
+            "the same as a share of the GPU; the larger of the two counts", high=0.9),
+    Setting("gpu_critical_mb", "gpu", "int", 192,
+            "free memory below which an engine leaves the GPU to others and CPU cores serve",
+            unit="MiB", high=1 << 20),
+    Setting("gpu_critical_share", "gpu", "float", 0.005,
+            "the same as a share of the GPU; the larger of the two counts", high=0.9),
+    Setting("gpu_hold_s", "gpu", "float", 30,
+            "time that a GPU must have room again before it is used again: shorter flaps with "
+            "neighbours that come and go", unit="s"),
+    Setting("gpu_back_off_s", "gpu", "float", 30,
+            "least time between an engine's end and its next start, doubled by each end until "
+            "one has served 10 minutes; a start costs seconds of a core and of the GPU", unit="s"),
+    Setting("gpu_longest_back_off_s", "gpu", "float", 600,
+            "what that time does not grow beyond", unit="s"),
+    Setting("faults", "gpu", "text", "",
+            "file that scripts the recorder's memory, speed and faults", shown_default="none"),
     Setting("log_text", "answers", "switch", False,
             "write request texts to the log; they are private otherwise"),
 )
@@ -118,6 +146,7 @@ GROUPS = {
     "model": "model", "network": "network", "processes": "processes",
     "load": "load: what happens when more comes than can be computed",
     "limits": "limits of a request", "stop": "reloading and stopping", "answers": "answers",
+    "gpu": "GPUs: when an engine leaves one and comes back",
 }
 
 Settings = make_dataclass("Settings", [(s.name, Any) for s in SETTINGS], frozen=True)
@@ -164,6 +193,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Any:
         values["port"] = None
     if not problems and values["cache_mb"]:
         problems.append("--cache-mb: this version caches no answers; leave it at 0")
+    if not problems and values["faults"] and values["device"] != "recorder":
+        problems.append("--faults: only a device that is played has scripted faults; add --device "
+                        "recorder or leave it out")
     if problems:
         raise OperatorError("; ".join(problems))
     return Settings(**values)

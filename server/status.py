@@ -58,6 +58,7 @@ class Status:
         return {
             "name": "firebrick", "version": VERSION, "generation": self._generation,
             "uptime_s": round(now - since, 3),
-            "model": model, "processes": self._registry.processes(), "devices": [],
+            "model": model, "processes": self._registry.processes(),
+            "devices": json.loads(self._registry.board.read() or "[]"),
             "last_reload": self.last_reload,
         }

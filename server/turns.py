@@ -23,7 +23,8 @@ QUEUED, RUNNING, HELD, GONE = range(4)
 class Entry:
     """A job in the dispatcher. `source` is (front, incarnation), `cost_ms` what it adds to a
     batch, `unjudged` deaths whose cause the master has not told yet, `where` one of QUEUED,
-    RUNNING, HELD and GONE."""
+    RUNNING, HELD and GONE. Suspects are `is_alone`, or `is_for_cpu`: a GPU
+    engine did not answer them."""
 
     source: tuple[int, int]
     job: int
@@ -39,6 +40,7 @@ class Entry:
     cost_ms: float
     deaths: int
     is_alone: bool
+    is_for_cpu: bool = False
     unjudged: int = 0
     where: int = QUEUED
     started_at: float = 0.0
@@ -146,4 +148,5 @@ def _first(jobs: list[tuple[float, int, Entry]], now: float) -> Entry | None:
 
 def _is_waiting(entry: Entry, now: float) -> bool:
     """Whether a queued tuple still stands for its job: not gone, late, or waiting elsewhere."""
-    return entry.where == QUEUED and not entry.is_alone and entry.deadline > now
+    return entry.where == QUEUED and entry.deadline > now \
+        and not (entry.is_alone or entry.is_for_cpu)

@@ -27,7 +27,8 @@ VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "manager"
 
 PURE = ("server.http1", "server.inflight", "server.scheduler", "server.costs", "server.supervise",
         "server.generation", "server.orders", "server.reloads", "server.leases", "server.self_test",
-        "server.messages", "model.grid", "model.scores")
+        "server.messages", "server.dispatch", "server.pressure", "server.visible", "model.grid",
+        "model.scores")
 # What a pure module must not reach: the outside world, clocks, and chance that is not handed in.
 IMPURE = {"socket", "selectors", "select", "ssl", "os", "io", "pathlib", "tempfile", "shutil",
           "mmap", "time", "threading", "multiprocessing", "subprocess", "signal", "asyncio",
@@ -36,7 +37,8 @@ IMPURE = {"socket", "selectors", "select", "ssl", "os", "io", "pathlib", "tempfi
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval"}
 # Started in the processes that hold no program; torch costs them seconds and 150 MB each.
 TORCH_FREE = ("server.__main__", "server.master", "server.front", "server.dispatcher",
-              "server.preparer", "server.settings", "server.processes")
+              "server.preparer", "server.settings", "server.processes", "server.gpu_watch",
+              "server.nvml")
 
 # Newer than Python 3.10: modules, and names by module.
 TOO_NEW = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ class Image:
     def __init__(self, *buffers: Any) -> None:
         self._tensors = {name: (buffer, tensor) for buffer in buffers
                          for name, tensor in open_image(buffer).items()}
+
+    def names(self) -> Iterable[str]:
+        return self._tensors.keys()
 
     def has(self, name: str) -> bool:
         return name in self._tensors

@@ -1,0 +1,204 @@
+"""The port on a CUDA device: one stream, one pool of graphs, everything asynchronous.
+
+The only file that calls torch.cuda, imported by GPU engines alone. It has not run on a device
+yet; its contract is the recorder's, and one suite tests both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Work
+
+# Lazy modules, cuBLAS's plans and workspace, and whatever a second call still finds out.
+WARM_CALLS = 3
+# Between low priority (0) and what later parts put above it.
+STREAM_PRIORITY = -1
+
+
+class Unusable(Exception):
+    """This torch, driver and device do not go together; the message says what is missing."""
+
+
+class CudaGraph:
+    """A captured function and its result in the pool."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, tokens: int, output: Tensor) -> None:
+        self.graph, self.tokens, self.output = graph, tokens, output
+
+
+class CudaEvent:
+    """A place in the stream."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self.event = torch.cuda.Event(enable_timing=True)
+
+    def record(self) -> None:
+        with _translated():
+            self.event.record(self._stream)
+
+    def is_done(self) -> bool:
+        with _translated():
+            return self.event.query()
+
+    def ms_since(self, earlier: CudaEvent) -> float:
+        with _translated():
+            return earlier.event.elapsed_time(self.event)
+
+
+class Cuda:
+    """A model.device.port.Port on the one device that CUDA_VISIBLE_DEVICES names. Raises Unusable.
+
+    `memory_limit` is the most that this process may take, in bytes (0: no limit): it then fails
+    itself before it makes a neighbour on the device fail.
+    """
+
+    kind = "cuda"
+
+    def __init__(self, memory_limit: int = 0) -> None:
+        if torch.version.cuda is None:
+            raise Unusable("this torch is built without CUDA")
+        try:
+            torch.cuda.init()
+            if torch.cuda.device_count() < 1:
+                raise Unusable("CUDA sees no device")
+            self.capability = torch.cuda.get_device_capability(0)
+            free, total = torch.cuda.mem_get_info(0)
+        except RuntimeError as error:
+            raise Unusable(f"CUDA does not start: {_first_line(error)}") from None
+        self._free_at_start = free
+        if memory_limit:
+            torch.cuda.set_per_process_memory_fraction(min(memory_limit / total, 1.0), 0)
+        self.dtypes = (torch.float16, torch.bfloat16, torch.float32) \
+            if self.capability >= (8, 0) else (torch.float16, torch.float32)
+        # Sums of 16-bit products stay in 32 bits.
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        self._device = torch.device("cuda", 0)
+        self._stream = torch.cuda.Stream(self._device, priority=STREAM_PRIORITY)
+        torch.cuda.set_stream(self._stream)     # of this process's only thread
+        self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: list[CudaGraph] = []
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def memory(self) -> tuple[int, int]:
+        with _translated():
+            return torch.cuda.mem_get_info(self._device)
+
+    def taken(self) -> int:
+        """What torch holds, and what the context took beside it while nobody else changed much."""
+        context = max(self._free_at_start - self.memory()[0], 0)
+        return max(context, torch.cuda.memory_reserved(self._device))
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        with _translated():
+            return torch.empty(tuple(shape), dtype=dtype, device=self._device)
+
+    def upload(self, tensor: Tensor) -> Tensor:
+        with _translated():
+            return tensor.to(self._device)
+
+    def staging(self, count: int, dtype: torch.dtype) -> Tensor:
+        with _translated():
+            return torch.zeros(count, dtype=dtype, pin_memory=True)
+
+    def event(self) -> CudaEvent:
+        with _translated():
+            return CudaEvent(self._stream)
+
+    # ---- stream -----------------------------------------------------------------------------
+
+    def put(self, device: Tensor, host: Tensor) -> None:
+        with _translated():
+            device.copy_(host, non_blocking=True)
+
+    def get(self, host: Tensor, device: Tensor) -> None:
+        with _translated():
+            host.copy_(device, non_blocking=True)
+
+    def run(self, work: Work, tokens: int = 0) -> None:
+        with _translated(), _quiet():
+            work()
+
+    def warm(self, work: Work) -> None:
+        with _translated(), _quiet():
+            for _ in range(WARM_CALLS):
+                work()
+            self._stream.synchronize()
+
+    def wait(self) -> None:
+        with _translated():
+            self._stream.synchronize()
+
+    # ---- graphs -----------------------------------------------------------------------------
+
+    def capture(self, work: Work, tokens: int) -> CudaGraph:
+        self.trim()
+        graph = torch.cuda.CUDAGraph()
+        # capture_begin and capture_end, not torch.cuda.graph: that collects garbage each time and
+        # hides the first error behind a second.
+        try:
+            with _quiet():
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                output = work()
+                graph.capture_end()
+            graph.replay()          # the first launch uploads it: now, not while serving
+            self._stream.synchronize()
+        except RuntimeError as error:       # also an allocation that failed inside
+            raise CaptureFailed(_first_line(error)) from None
+        captured = CudaGraph(graph, tokens, output)
+        self._graphs.append(captured)
+        return captured
+
+    def replay(self, graph: CudaGraph) -> None:
+        with _translated():
+            graph.graph.replay()
+
+    def drop(self, graph: CudaGraph) -> None:
+        self.wait()
+        self._graphs.remove(graph)
+        graph.graph.reset()
+
+    def flush(self) -> None:
+        self.wait()
+        for graph in self._graphs:
+            graph.graph.reset()
+        self._graphs.clear()
+        clear_workspaces: Callable[[], None] = torch._C._cuda_clearCublasWorkspaces
+        clear_workspaces()
+        self.trim()
+
+    def trim(self) -> None:
+        with _translated():
+            self._stream.synchronize()
+            torch.cuda.empty_cache()
+
+    def seal(self) -> None:
+        """Nothing to do: what the recorder refuses is not called."""
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """torch's errors as the port's."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise OutOfMemory(_first_line(error)) from None
+    except RuntimeError as error:
+        raise DeviceBroken(_first_line(error)) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """TorchScript without its second thoughts: no profiling, no kernels compiled in between."""
+    with torch.inference_mode(), torch.jit.optimized_execution(False):
+        yield
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

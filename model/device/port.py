@@ -1,0 +1,118 @@
+"""What a program asks of a device: the port that a CUDA device and its recorder stand behind.
+
+All calls come from one thread and go to one stream: what is asked later happens later. Memory is
+asked for before `seal` and never again. A graph is captured after its function has run as it is
+(`warm`), the largest first, so that smaller ones fit into its blocks of the shared pool; what a
+graph leaves in the pool is overwritten by the next one, so a captured function copies its result
+to memory of its caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Of a graph's function: enqueues work that reads and writes fixed memory, and returns its result.
+Work = Callable[[], Tensor]
+
+
+class OutOfMemory(Exception):
+    """The device has no room for this; others may have taken it. The process can go on."""
+
+
+class CaptureFailed(Exception):
+    """A capture broke. What the allocator then holds is unknown: the process must end."""
+
+
+class DeviceBroken(Exception):
+    """A call failed in a way after which every later one does: the process must end."""
+
+
+class Event(Protocol):
+    """A place in the stream."""
+
+    def record(self) -> None:
+        """Puts it behind everything asked so far."""
+
+    def is_done(self) -> bool:
+        """Whether the device has come to it; never waits. Raises DeviceBroken."""
+
+    def ms_since(self, earlier: Event) -> float:
+        """The device's own time between two events that are done, in milliseconds."""
+
+
+class Graph(Protocol):
+    """A captured function. `output` lies in the pool: the next replay of another overwrites it."""
+
+    tokens: int
+    output: Tensor
+
+
+class Port(Protocol):
+    """One device. Every method may raise OutOfMemory or DeviceBroken."""
+
+    kind: str
+    """"cuda" or "recorder"."""
+
+    capability: tuple[int, int]
+    """What kernels it can run, as CUDA counts; (0, 0) for none of CUDA's."""
+
+    dtypes: tuple[torch.dtype, ...]
+    """The arithmetic to try, the fastest first."""
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) in bytes, as the device says."""
+
+    def taken(self) -> int:
+        """Bytes that this process has taken since it began."""
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Uninitialised device memory, for good."""
+
+    def upload(self, tensor: Tensor) -> Tensor:
+        """A copy on the device, for good."""
+
+    def staging(self, count: int, dtype: torch.dtype) -> Tensor:
+        """Host memory, [count], that the device can copy from and to by itself."""
+
+    def event(self) -> Event:
+        """A new event, not recorded."""
+
+    def put(self, device: Tensor, host: Tensor) -> None:
+        """Enqueues a copy of staging memory to the device; the host's must stay as it is until an
+        event behind it is done."""
+
+    def get(self, host: Tensor, device: Tensor) -> None:
+        """Enqueues a copy to staging memory."""
+
+    def run(self, work: Work, tokens: int = 0) -> None:
+        """Enqueues a function as it is, without a graph, for so many padded tokens."""
+
+    def warm(self, work: Work) -> None:
+        """Runs a function so often that all of its first calls are made, and waits."""
+
+    def capture(self, work: Work, tokens: int) -> Graph:
+        """Captures a function of so many padded tokens that was warmed; waits. Raises
+        CaptureFailed."""
+
+    def replay(self, graph: Graph) -> None:
+        """Enqueues a graph."""
+
+    def drop(self, graph: Graph) -> None:
+        """Forgets one graph. Others of the same stream may break (cuBLAS's workspace is shared):
+        nothing may be replayed until `flush`."""
+
+    def flush(self) -> None:
+        """Forgets all graphs and gives their memory back; new ones may then be captured."""
+
+    def trim(self) -> None:
+        """Gives back what is held and not used; waits for the device, so only when idle."""
+
+    def seal(self) -> None:
+        """From now on it serves: no memory is asked for, and nothing captured."""
+
+    def wait(self) -> None:
+        """Waits until everything asked so far is done."""

@@ -1,0 +1,140 @@
+"""The script of a recorded device: its memory, its speed, and the faults that it should have.
+
+A text file, read again whenever it has changed, one entry a line:
+
+    memory TOTAL FREE          MiB that the watch reads (default 65536 and 60000)
+    speed US                   a replay takes so many microseconds a padded token (default 0)
+    once PLACE KIND [NTH]      a fault at the NTH call of PLACE in a process's life (default: next)
+
+    places and kinds:
+        allocate   memory          out of memory
+        capture    memory, error   a capture that runs out of memory, or breaks
+        replay     memory, error, hang, nan, stale, exit
+                                   out of memory; an error after which every call fails; never
+                                   done; NaN in its outputs; outputs of the replay before; death
+        watch      block, lost     readings stop; the device is gone
+
+A fault takes its line out of the file as it fires, so it fires once, whoever runs next.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+MIB = 1 << 20
+KINDS = {"allocate": ("memory",), "capture": ("memory", "error"),
+         "replay": ("memory", "error", "hang", "nan", "stale", "exit"),
+         "watch": ("block", "lost")}
+DEFAULT_MEMORY = (65536 * MIB, 60000 * MIB)
+
+
+class ScriptError(ValueError):
+    """A line that says nothing; the message names it."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One `once` line."""
+
+    place: str
+    kind: str
+    nth: int
+
+    @property
+    def line(self) -> str:
+        return f"once {self.place} {self.kind} {self.nth}" if self.nth else \
+            f"once {self.place} {self.kind}"
+
+
+class Script:
+    """A script file as one process sees it; an empty path is a device without faults."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._read_state: tuple[int, int] | None = None
+        self._memory = DEFAULT_MEMORY
+        self._speed_us = 0.0
+        self._faults: list[Fault] = []
+        self._calls: dict[str, int] = {}
+        self._refresh()
+
+    def memory(self) -> tuple[int, int]:
+        """(total, free) in bytes."""
+        self._refresh()
+        return self._memory
+
+    def speed_us(self) -> float:
+        """Microseconds that a replay takes for each of its padded tokens."""
+        self._refresh()
+        return self._speed_us
+
+    def take(self, place: str) -> str | None:
+        """Counts a call of `place`; the kind of fault that it should have, or None."""
+        self._refresh()
+        self._calls[place] = calls = self._calls.get(place, 0) + 1
+        for fault in self._faults:
+            if fault.place == place and fault.nth in (0, calls):
+                self._faults.remove(fault)
+                self._strike(fault)
+                return fault.kind
+        return None
+
+    def _refresh(self) -> None:
+        if not self._path:
+            return
+        try:
+            found = os.stat(self._path)
+            state = found.st_mtime_ns, found.st_ino
+            if state == self._read_state:
+                return
+            with open(self._path, encoding="utf-8") as file:
+                text = file.read()
+        except FileNotFoundError:
+            return              # being replaced
+        self._read_state = state
+        self._memory, self._speed_us, self._faults = parse(text)
+
+    def _strike(self, fault: Fault) -> None:
+        """Takes the fault's line out of the file."""
+        with open(self._path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        for number, line in enumerate(lines):
+            if _words(line) == fault.line.split():
+                del lines[number]
+                break
+        write(self._path, "\n".join(lines) + "\n")
+
+
+def parse(text: str) -> tuple[tuple[int, int], float, list[Fault]]:
+    """(memory in bytes, speed, faults) of a script; raises ScriptError."""
+    memory, speed_us, faults = DEFAULT_MEMORY, 0.0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            match _words(line):
+                case []:
+                    pass
+                case ["memory", total, free]:
+                    memory = int(float(total) * MIB), int(float(free) * MIB)
+                case ["speed", us]:
+                    speed_us = float(us)
+                case ["once", place, kind, *nth] if kind in KINDS.get(place, ()) and len(nth) < 2:
+                    faults.append(Fault(place, kind, int(nth[0]) if nth else 0))
+                case _:
+                    raise ValueError
+        except ValueError:
+            raise ScriptError(f"line {number} of the faults is no entry: {line.strip()!r}; "
+                              "model/device/script.py lists them") from None
+    return memory, speed_us, faults
+
+
+def write(path: str, text: str) -> None:
+    """Replaces a script as a whole, so that no reader meets half of one."""
+    beside = f"{path}.{os.getpid()}"
+    with open(beside, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(beside, path)
+
+
+def _words(line: str) -> list[str]:
+    return line.partition("#")[0].split()

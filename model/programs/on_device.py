@@ -1,0 +1,113 @@
+"""From a card and its weights to a program on a device: arithmetic, shapes, graphs, self-test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from model.device.ladder import Shape, shapes
+from model.device.port import Port
+from model.program import Row
+from model.programs.graphs import CheckFailed, GraphProgram
+from model.programs.image import Image
+from model.programs.script import script, settle
+
+# Logits against the reference's. 16 bits carry about 3 decimals through a network, bf16 about 2.
+SELF_TEST_TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.3}
+PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+# Activations in the pool of graphs, for each token of the largest: about this many hidden widths
+# of 2 bytes live at once (gate, three of attention, the intermediate layer).
+POOL_WIDTHS = 10
+# Graphs may take this share of what is free; growth beyond it would make a neighbour fail.
+FREE_SHARE = 0.5
+# Each failed capture divides the cap on tokens by so much; after so many there are no graphs.
+CUT_FACTOR, MOST_CUTS = 4, 3
+
+
+class NoNetwork(Exception):
+    """The model's family has no network for devices; CPU engines serve it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The operator's bounds, and `cuts`: how many captures have failed on this device before."""
+
+    token_cap: int
+    graph_bytes: int
+    cuts: int = 0
+
+
+def _bert(card: dict[str, Any], image: Image, dtype: torch.dtype, port: Port) -> nn.Module:
+    from model.programs.bert_padded import PaddedBert, Weights
+    settings = card["settings"]
+    return PaddedBert(Weights(image, settings, dtype, port.capability, port.upload), settings)
+
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {"bert": _bert}
+
+
+def build(card: dict[str, Any], images: Sequence[Any], port: Port,
+          options: Options) -> GraphProgram:
+    """The program, compared and ready to serve: in the fastest arithmetic of the device that
+    answers the card's self-test as the reference does. `images` are the sealed weights (any
+    buffers; those of 8 bits, if there are such, before their wide ones).
+
+    Raises NoNetwork, CheckFailed, or what the port raises.
+    """
+    if card["family"] not in NETWORKS:
+        raise NoNetwork(f"models of family {card['family']} have no program for GPUs")
+    image = Image(*images)
+    if any(image.is_quantised(name) for name in image.names()):
+        raise NoNetwork("weights of 8 bits have no program for GPUs")
+    settle()
+    failures = []
+    for dtype in port.dtypes:
+        with torch.inference_mode():
+            network = script(NETWORKS[card["family"]](card, image, dtype, port))
+        known = _shapes(card, port, dtype, options)
+        program = GraphProgram(port, network, dtype, known, card["settings"], len(card["labels"]),
+                               card["max_tokens"])
+        failure = _failure(program, card)
+        if failure:
+            failures.append(f"{PRECISIONS[dtype]}: {failure}")
+            continue
+        program.prepare(_eager(program, options))
+        return program
+    raise CheckFailed("; ".join(failures))
+
+
+def _shapes(card: dict[str, Any], port: Port, dtype: torch.dtype, options: Options) -> list[Shape]:
+    settings = card["settings"]
+    token_bytes = dtype.itemsize * (POOL_WIDTHS * settings["hidden_size"]
+                                    + 2 * settings["intermediate"])
+    budget = min(options.graph_bytes, int(port.memory()[0] * FREE_SHARE))
+    cap = options.token_cap // CUT_FACTOR ** options.cuts
+    return shapes(card["buckets"], cap, max(budget, 1), token_bytes)
+
+
+def _failure(program: GraphProgram, card: dict[str, Any]) -> str:
+    """What the self-test says against a program whose shapes still run as they are; empty where
+    nothing does."""
+    for number, case in enumerate(card["self_test"]):
+        row = Row(np.array(case["ids"]), case["split"])
+        found, wanted = program.run([row])[0], np.array(case["logits"])
+        if not np.isfinite(found).all():
+            return f"the logits of text {number} are not finite"
+        worst = float(np.abs(found - wanted).max())
+        allowed = SELF_TEST_TOLERANCES[program.dtype] * max(1.0, float(np.abs(wanted).max()) / 4)
+        if worst > allowed:
+            return f"the logits of text {number} are {worst:.2g} from the reference"
+    return ""
+
+
+def _eager(program: GraphProgram, options: Options) -> frozenset[Shape]:
+    """The shapes that will not be captured: all of them after too many failed captures, or where
+    the network does what a graph cannot hold (it is one for all shapes)."""
+    if options.cuts >= MOST_CUTS or program.obstacle(program.shapes[-1]):
+        return frozenset(program.shapes)
+    return frozenset()
