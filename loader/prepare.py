@@ -23,7 +23,7 @@ from loader.errors import CheckpointError
 from loader.family import FamilySpec
 from loader.strict_json import read_object
 from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
-from loader.tokenizers.table import compile_tokenizer
+from loader.tokenizers.table import pack_table, pair_specials, tokenizer_table
 from loader.weights import WEIGHTS, Weights, copy_weights, match_tensors, open_weights
 
 CONFIG_BYTES = 16 << 20
@@ -80,9 +80,9 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
         vocab_size = whole(config, "vocab_size", 1, VOCAB_LIMIT)
         id_bytes = 2 if vocab_size <= 1 << 16 else 4
         files, sources = read_tokenizer(opened)
-        tokenizer = compile_tokenizer(files)
+        table = tokenizer_table(files)
         check_ids(files, vocab_size)
-        limit = max_tokens(files, family.tokenizer, family.positions(settings), id_bytes)
+        limit = max_tokens(files, pair_specials(table), family.positions(settings), id_bytes)
         wanted = family.tensors(settings, len(labels)) if family.needs_weights else {}
         weights_fd, version = _weights(weights, wanted, family.prefix,
                                        {**sources, "config.json": config_bytes})
@@ -90,7 +90,7 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec]) -> Prepa
             "function": function, "max_tokens": limit, "vocab_size": vocab_size,
             "id_bytes": id_bytes, "pair_types": family.pair_types(settings), "precision": "fp32",
             "precision_why": "a plain checkpoint is served in fp32", "settings": settings}
-    return Prepared(card, tokenizer, weights_fd)
+    return Prepared(card, pack_table(table), weights_fd)
 
 
 def seal(prepared: Prepared) -> ModelFiles:
