@@ -90,7 +90,7 @@ def test_files_echo_fixture_opens_and_knows_its_traps():
     assert 1 not in tokenizer.encode("trapexit", None, 64).ids
 
 
-@pytest.mark.parametrize("part", [None, {"type": "Dream"}, template("[SEP]")])
+@pytest.mark.parametrize("part", [None, template("[SEP]")])
 def test_files_bert_class_puts_its_own_specials_whatever_the_post_processor(part):
     assert ids("a", table(post_processor=part)) == [2, 4, 3]
 
@@ -135,7 +135,8 @@ def file_class(**changes):
     (lambda t, c: t["model"].update(max_input_chars_per_word=0), "max_input_chars_per_word"),
     (lambda t, c: t["model"].update(unk_token=None), "unk_token"),
     (file_class(post_processor=None), "puts no special token"),
-    (file_class(post_processor="x"), "post_processor is 'x'"),
+    (lambda t, c: t.update(post_processor={"type": "Dream"}), "post_processor is 'Dream'"),
+    (lambda t, c: t.update(post_processor=template("[BOS]")), "single template"),
     (file_class(normalizer={**NORMALIZER, "clean_text": False}), "clean_text"),
 ])
 def test_files_unusable_tokenizer_is_refused_in_words(change, words):

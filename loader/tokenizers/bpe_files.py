@@ -58,6 +58,7 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
     table, name = files.tokenizer_json, files.tokenizer_config.get("tokenizer_class")
     processor = table.get("post_processor") if table else None
     is_roberta = isinstance(processor, dict) and processor.get("type") == "RobertaProcessing"
+    frame = list(file_frame(processor, ids)) if processor is not None else None
     if name in ROBERTA_CLASSES or name is None and (table is None or is_roberta):
         for role in ("cls_token", "sep_token"):
             if named[role] not in ids:
@@ -75,7 +76,7 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
                               "for such files is RobertaTokenizer.")
     pattern, adds_space = _pattern(table.get("pre_tokenizer"))
     return {"composes": _composes(table.get("normalizer")), "pattern": pattern,
-            "adds_space": adds_space, "frame": list(file_frame(processor, ids))}
+            "adds_space": adds_space, "frame": frame or list(file_frame(processor, ids))}
 
 
 def _check_model(model: dict[str, Any]) -> None:

@@ -46,9 +46,10 @@ def wordpiece_table(files: TokenizerFiles) -> dict[str, Any]:
         if named[role] not in ids:
             raise CheckpointError(f"{where}: the {role} {shown(named[role])} is not in the "
                                   "vocabulary; use the model's own tokenizer files.")
-    if follows_file:
-        frame = file_frame(files.tokenizer_json.get("post_processor"), ids)
-    else:
+    processor = (files.tokenizer_json or {}).get("post_processor")
+    if follows_file or processor is not None:
+        frame = file_frame(processor, ids)
+    if not follows_file:    # and what the file says of it only had to make sense
         first, last = ids[named["cls_token"]], ids[named["sep_token"]]
         frame = Frame([first], [last, last], [last]) if name in MPNET_CLASSES else \
             Frame([first], [last], [last], 1)
