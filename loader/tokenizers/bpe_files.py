@@ -166,7 +166,7 @@ def _merges(merges: Any, reached: dict[str, int], ids: dict[str, int],
     return found
 
 
-def _byte_alphabet() -> dict[str, str]:
+def _bytes_written() -> dict[str, str]:
     """How GPT-2 writes bytes: as themselves where they print, the others from U+0100 on."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
@@ -174,12 +174,12 @@ def _byte_alphabet() -> dict[str, str]:
             **{chr(0x100 + number): chr(byte) for number, byte in enumerate(others)}}
 
 
-_ALPHABET = _byte_alphabet()
+BYTE_ALPHABET = _bytes_written()
 
 
 def _written(token: str) -> str | None:
     """The token's bytes as code points 0 to 255; None if it is not written in bytes."""
     try:
-        return "".join(map(_ALPHABET.__getitem__, token))
+        return "".join(map(BYTE_ALPHABET.__getitem__, token))
     except KeyError:
         return None

@@ -6,7 +6,7 @@ gives the same pieces: where no merge crosses a place, the two sides know nothin
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -110,12 +110,13 @@ class Merges:
         piece at B too. Then between A and B the same happens in both, at A as well, which no
         merge crosses in the one: so none crosses it in the other.
         """
-        others = self._other_ends(word, at, end, set(ends))
+        places = self._last_ends(word, at, end)
+        others = sorted(set(places).difference(ends))
         if not others:
-            yield len(ends)
+            # Up to an end of a piece here that is the whole word's last one too, all is the same.
+            yield bisect_right(ends, places[-1])
             return
-        first = min(end - TAIL, others[-1])
-        count = bisect_left(ends, first)
+        count = bisect_left(ends, min(end - TAIL, places[-1]))
         while count > 0:
             start, known = ends[count - 1], set(ends[count:])
             for other in others:
@@ -128,16 +129,15 @@ class Merges:
                 return
             count = bisect_left(ends, start - TAIL)
 
-    def _other_ends(self, word: str, at: int, end: int, ends: set[int]) -> list[int]:
-        """Where a piece may end that another one follows which goes on behind `end`; without
-        those that are ends in the stretch anyway."""
+    def _last_ends(self, word: str, at: int, end: int) -> list[int]:
+        """Where the whole word's last end of a piece in a stretch may be, the last first: at its
+        end, or where a token begins that goes on behind it."""
         if self._longest is None:
             self._longest = _longest_pieces(self.vocabulary)
-        found = []
+        found = [end]
         for start in range(end - 1, max(at, end - self._longest[""]), -1):
             reach = min(start + self._longest.get(word[start:start + HEAD], 1), len(word))
-            if start not in ends and any(word[start:stop] in self.vocabulary
-                                         for stop in range(end + 1, reach + 1)):
+            if any(word[start:stop] in self.vocabulary for stop in range(end + 1, reach + 1)):
                 found.append(start)
         return found
 
