@@ -59,29 +59,6 @@ def build(card: dict[str, Any], weights: Any, wide: Any = None) -> Program:
     return family.build(card, Image(weights, wide) if with_wide else Image(weights), plan)
 
 
-def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
-        """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
-
-
-FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
-
-
-def build(card: dict[str, Any], weights: Any, facts: dict[str, Any] | None = None) -> Program:
-    """The program of a prepared model, not warmed yet, in the card's precision.
-
-    `weights` is the sealed image (any buffer), which must stay mapped as long as the program lives;
-    None for a family without weights. `facts` are those of a program that was built before
-    (`Program.facts`): this one then answers as that one, bit for bit.
-    """
-    family = FAMILIES[card["family"]]
-    if not family.needs_weights:
-        return family.build(card, None, None)
-    from model.programs.image import Image  # torch, only now
-    from model.programs.plan import Plan
-    plan = Plan(card["precision"]) if facts is None else Plan(**facts)
-    return family.build(card, Image(weights), plan)
-
-
 def reference(card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
     """What the program should answer to `rows`, float32 [B, C], by the family's numpy reference."""
     return FAMILIES[card["family"]].reference(card, weights, rows)
