@@ -55,7 +55,8 @@ class LastLayer(nn.Module):
 
 
 class Convolution(nn.Module):
-    """activation(convolution along each text), as one product over each token's neighbourhood."""
+    """activation(convolution along each text), as one product over each token's neighbourhood; in
+    fp32, for it is one of dozens and its weight is stored in three dimensions."""
 
     def __init__(self, weights: Weights, settings: dict[str, Any]) -> None:
         super().__init__()
@@ -69,7 +70,8 @@ class Convolution(nn.Module):
         missing = -self.hidden % VECTOR
         self.product = weights.plan.product(
             nn.functional.pad(weight, (0, 0, 0, missing)),
-            nn.functional.pad(weights.image.widened(name + ".bias"), (0, missing)))
+            nn.functional.pad(weights.image.widened(name + ".bias"), (0, missing)), "fp32")
+        self.dtype: torch.dtype = weights.plan.dtype
 
     def forward(self, x: Tensor, places: Tensor) -> Tensor:
         tokens = torch.arange(x.size(0))
@@ -78,8 +80,8 @@ class Convolution(nn.Module):
             there = (tokens + offset).clamp(0, x.size(0) - 1)
             is_same_text = places.index_select(0, there) == places + offset
             around.append(x.index_select(0, there) * is_same_text[:, None])
-        found = self.product(torch.cat(around, 1))
-        return activate(found, self.activation)[:, :self.hidden]            # [N, D]
+        found = activate(self.product(torch.cat(around, 1).float()), self.activation)
+        return found[:, :self.hidden].to(self.dtype)                        # [N, D]
 
 
 class DebertaV2(nn.Module):

@@ -70,6 +70,24 @@ class LastLayer(nn.Module):
         return self.after(attend_first(self.query(x), y, self.heads, groups, gather, masks), x)
 
 
+class LayerAsLast(nn.Module):
+    """A layer that is used elsewhere too, for the first token of each text only: it makes the
+    queries of all tokens, for its products are that layer's."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, groups: list[tuple[int, int]], gather: Tensor,
+                masks: list[Tensor], first: Tensor) -> Tensor:
+        hidden = x.size(1)
+        y = self.layer.query_key_value(x)                                   # [N, 3D]
+        queries = y.index_select(0, first).narrow(1, 0, hidden)             # [B, D]
+        mixed = attend_first(queries, y.narrow(1, hidden, 2 * hidden), self.layer.heads, groups,
+                             gather, masks)
+        return self.layer.after(mixed, x.index_select(0, first))            # [B, D]
+
+
 class Encoder(nn.Module):
     """All layers, in the order of their names; one that is named again is the same module."""
 
@@ -78,7 +96,8 @@ class Encoder(nn.Module):
         super().__init__()
         made = {names: Layer(weights, names, settings) for names in dict.fromkeys(layers[:-1])}
         self.layers = nn.ModuleList(made[names] for names in layers[:-1])
-        self.last = LastLayer(weights, layers[-1], settings)
+        self.last = LayerAsLast(made[layers[-1]]) if layers[-1] in made \
+            else LastLayer(weights, layers[-1], settings)
         self.dtype: torch.dtype = weights.plan.dtype
 
     def forward(self, x: Tensor, groups: list[tuple[int, int]], gather: Tensor,
