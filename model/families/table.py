@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from loader.family import FamilySpec
+from model.families.albert import AlbertFamily
 from model.families.bert import BertFamily
+from model.families.deberta_v2 import DebertaV2Family
+from model.families.distilbert import DistilBertFamily
 from model.families.echo import EchoFamily
+from model.families.electra import ElectraFamily
+from model.families.modernbert import ModernBertFamily
+from model.families.mpnet import MPNetFamily
+from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.program import Program, Row
 
 if TYPE_CHECKING:
@@ -27,7 +34,9 @@ class Family(FamilySpec, Protocol):
         """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
 
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
+FAMILIES: dict[str, Family] = {family.name: family for family in (
+    BertFamily(), DistilBertFamily(), ElectraFamily(), ROBERTA, CAMEMBERT, XLM_ROBERTA,
+    MPNetFamily(), AlbertFamily(), DebertaV2Family(), ModernBertFamily(), EchoFamily())}
 
 
 def build(card: dict[str, Any], weights: Any, wide: Any = None) -> Program:
