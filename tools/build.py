@@ -1,4 +1,4 @@
-"""`python -m tools.build`: a checkpoint in, a bundle out of which every precision passed the gate."""
+"""`python -m tools.build`: a checkpoint in, a bundle with quantised weights out that were judged."""
 
 from __future__ import annotations
 
@@ -125,8 +125,9 @@ def _goldens(rows: Sequence[Row], expected: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _line(precision: str, judgement: Judgement) -> str:
-    words = [f"{precision}: agrees with fp32 on {judgement.agreement:.2%} of {judgement.texts}, "
-             f"|Δlogit| {judgement.mean_difference:.4f}, at most {judgement.largest_difference:.3f}"]
+    words = [f"{precision}: agrees with fp32 on {judgement.agreement:.2%} of {judgement.texts}",
+             f"|Δlogit| {judgement.mean_difference:.4f} and at most "
+             f"{judgement.largest_difference:.3f}"]
     if judgement.interval:
         low, high = judgement.interval
         words.append(f"accuracy {judgement.accuracy:.2%} (fp32 {judgement.accuracy_fp32:.2%}; "

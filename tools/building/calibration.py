@@ -1,4 +1,4 @@
-"""What flows into a network's products when it reads texts: the inputs that quantising must keep."""
+"""What flows into a network's products when it reads texts: inputs that quantising must keep."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def write_bundle(place: Path, source: Source, image: Any, quantised: Mapping[str
     version = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{whole.hexdigest()[:8]}"
     (scratch / MANIFEST).write_bytes(manifest_bytes({
         "format": FORMAT, **facts, "version": version, "source": source.hashes, "files": hashes,
-        "made_with": {"torch": importlib.metadata.version("torch"), "firebrick": VERSION, "cpu": cpu_model()}}))
+        "made_with": {"torch": importlib.metadata.version("torch"), "firebrick": VERSION,
+                      "cpu": cpu_model()}}))
     scratch.rename(place)
     return version
 
