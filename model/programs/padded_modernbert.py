@@ -45,7 +45,7 @@ class Layer(nn.Module):
         mixed = masked_attention(y, mask, self.heads, length, self.firsts)
         x = (firsts(x, length) if self.firsts else x) + self.project(mixed)
         inner, gate = self.widen(self.norm_feed_forward(x)).chunk(2, 1)     # [B·L, I]
-        return x + self.narrow(activate(inner.contiguous(), self.activation) * gate)
+        return x + self.narrow(activate(inner, self.activation) * gate)
 
 
 class ModernBert(nn.Module):
