@@ -1,11 +1,12 @@
 """bench/rounds.py and bench/engine_report.py: who ran when, and what is made of it."""
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 
-from bench.engine import same_length, some
+from bench.engine import same_length, shape, some
 from bench.engine_report import comparisons, precision_of, report_grid, report_invariance
 from bench.engine_report import report_ragged
 from bench.rounds import (BURST_RUNS_MOST, Burst, Timing, agreement, burst_runs, fastest_mode,
@@ -150,3 +151,10 @@ def test_engine_rows_of_a_shape_are_the_same_each_time():
     assert all(5 <= value < 100 for row in first for value in row)
     assert len(some(ROWS * 50, 7)) == 7
     assert len(some(ROWS, 7)) == 2
+
+
+def test_engine_shape_is_texts_by_tokens():
+    assert shape("8x32") == (8, 32)
+    for wrong in ("8", "8x", "x32", "0x8", "8x-1", "8x32x2"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no shape"):
+            shape(wrong)
