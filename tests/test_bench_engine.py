@@ -95,7 +95,8 @@ def timing(key: str, mode: str, took: float) -> Timing:
 
 def test_report_comparisons_hold_ours_against_the_best_form_of_each_peer():
     timings = [timing("eager", "whole", 9.0), timing("int8", "whole", 1.0),
-               timing("fp32", "whole", 7.0), timing("ort-fp32", "256", 5.0), timing("ort-int8", "256", 2.0),
+               timing("fp32", "whole", 7.0),
+               timing("ort-fp32", "256", 5.0), timing("ort-int8", "256", 2.0),
                timing("ort-int8", "alone", 4.0), timing("ort-int8-fused", "alone", 3.0),
                timing("ct2-int8", "buckets", 6.0)]
     found = {(mine.contender.key, other.contender.key, other.mode, kind)
