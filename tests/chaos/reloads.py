@@ -69,7 +69,7 @@ class Operator:
             before = len(self._told())
             os.kill(self.house.pid, signal.SIGHUP)
             told = wait_until("a reload's outcome", lambda: self._told()[before:], OUTCOME_WITHIN_S)
-            self._note(b"ok=True" in told[0], told[0].decode())
+            self._note(b"ok=True" in told[0], told[0].decode().partition("ok=")[2])
         else:
             self._note(*self._ask())
         self.windows.append((began, time.monotonic()))
@@ -219,7 +219,8 @@ def _claim(claims: Claims, name: str, operator: Operator, crowd: VersionedCrowd,
     if with_kills:
         claims.hold(f"{name}: kills", killer.done.total() >= options.kills and not killer.fault,
                     f"{killer.done.total()} {dict(sorted(killer.done.items()))} {killer.fault}")
-        print(f"     {name}: {Counter(word.split(':')[-1] for word in operator.reasons)}")
+    for reason, times in Counter(operator.reasons).items():
+        print(f"     {name}: {times} times: {reason.strip()}")
     total = operator.outcomes.total()
     claims.hold(f"{name}: reloads that committed or said why",
                 total >= options.reloads and (with_kills or operator.outcomes["ok"] == total),
