@@ -18,8 +18,8 @@ from server import gpu_start, gpu_watch, log
 from server.errors import OperatorError
 from server.metrics import ALIVE_UNTIL, PID, Page, Registry
 from server.metrics_schema import GPUS, MAX_GPUS
-from server.pressure import (SERVING, STATES, DeviceReading, Entered, Leave, Limits, Pressure,
-                             Start, Tighten)
+from server.pressure import (CRITICAL, SERVING, STATES, DeviceReading, Entered, Leave, Limits,
+                             Pressure, Start, Tighten)
 from server.processes import ChildSpec, Control, fork
 from server.settings import Settings
 
@@ -98,9 +98,13 @@ class Gpus:
         is_new = self._model is not None and self._model.generation != generation
         self._model = _Model(generation, dispatcher_name, files)
         for gpu in self.gpus.values():
-            if is_new and gpu.child is not None and gpu.pressure.state in SERVING:
-                gpu.child.said = "reload"
+            if not is_new or gpu.child is None or gpu.pressure.state == CRITICAL:
+                continue
+            gpu.child.said = "reload"
+            if gpu.pressure.state in SERVING:
                 self._tell_to_leave(gpu.child, "reload")
+            else:       # it loads the old model still, and hears nothing meanwhile
+                self._kill(gpu.child, time.monotonic(), "its model was replaced")
 
     def turn(self) -> None:
         """Hears, reaps, judges and obeys; before the master reaps what is not ours."""
