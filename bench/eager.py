@@ -13,7 +13,6 @@ from torch.nn import functional
 from bench.peers.calls import cut_calls
 from bench.peers.padding import padded, stacked
 from bench.rounds import Burst, time_runs
-from loader.safetensors import float32_array, open_image
 from model.programs.script import settle
 
 ACTIVATIONS = {"gelu": functional.gelu, "relu": functional.relu, "silu": functional.silu,
@@ -28,12 +27,12 @@ class Eager:
     name = "torch eager fp32, padded"
     modes = ("alone", "buckets", "256", "1024")
 
-    def __init__(self, card: Mapping[str, Any], weights: Any) -> None:
+    def __init__(self, card: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+        """`tensors` are float32, by canonical name."""
         settle()
         self._settings = card["settings"]
         self._max_tokens = card["max_tokens"]
-        self._tensors = {name: torch.from_numpy(float32_array(weights, tensor).copy())
-                         for name, tensor in open_image(weights).items()}
+        self._tensors = {name: torch.from_numpy(array.copy()) for name, array in tensors.items()}
 
     def run(self, rows: Sequence[np.ndarray], mode: str, repeats: int) -> Burst:
         """A bench.rounds.Burst of the rows in calls of the mode."""

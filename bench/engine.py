@@ -34,7 +34,7 @@ from bench.client import read_texts
 from bench.engine_report import report_grid, report_invariance, report_ragged
 from bench.figures import ROOT
 from bench.front import TEXTS
-from bench.ours import PRECISIONS, Model, Ours
+from bench.ours import PRECISIONS, Model, Ours, Unoffered
 from bench.peers.contender import PeerContender, PeerError
 from bench.peers.venv import FOLDER, PACKAGES, environment, missing
 from bench.random_bert import write_base
@@ -72,12 +72,12 @@ def open_contenders(stack: contextlib.ExitStack, model: Model, python: str | Non
     """The ladder, then the peers; who cannot run is named in a sentence on stderr."""
     from bench.eager import Eager  # torch, only now
 
-    contenders: list[Contender] = [Eager(model.card, model.weights)]
+    contenders: list[Contender] = [Eager(model.card, model.tensors())]
     for precision in PRECISIONS:
         try:
             contenders.append(Ours(model, precision))
-        except (ValueError, RuntimeError) as error:
-            print(f"{precision} is left out: {error}", file=sys.stderr)
+        except Unoffered as error:
+            print(error, file=sys.stderr)
     if python is None:
         return contenders
     cache = FOLDER / "models" / f"{model.name}-{model.card['version']}"
@@ -130,6 +130,22 @@ def measure_invariance(model: Model, contenders: Sequence[Contender], path: Path
     report_invariance(model.name, path.name, rows, contenders)
 
 
+def draw_roofline(model: Model, contenders: Sequence[Contender], options: argparse.Namespace,
+                  rounds: int) -> None:
+    """Our programs against the machine's peaks, on the grid and on ragged texts."""
+    from bench.roofline import measure_roofline  # torch, only now
+
+    vocab = model.card["vocab_size"]
+    batches = {f"{texts}x{tokens}": same_length(texts, tokens, vocab)
+               for texts, tokens in (GRID_SHORT if options.short else GRID)
+               if tokens <= model.card["max_tokens"]}
+    if not options.base:
+        batches |= {path.name: some(model.encode(read_texts(path)), RAGGED_TEXTS)
+                    for path in options.texts}
+    ours = [one for one in contenders if isinstance(one, Ours)]
+    measure_roofline(model.name, model.card["settings"], ours, batches, rounds)
+
+
 def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="python -m bench.engine")
     parser.add_argument("--short", action="store_true",
@@ -175,14 +191,15 @@ def main() -> None:
             model = Model(folder)
         except CheckpointError as error:
             parser.exit(2, f"{error}\n")
-        if options.roofline:
-            from bench.roofline import measure_roofline
-            measure_roofline(model, GRID_SHORT if options.short else GRID, options.short)
-            if not options.invariance:
-                return
+        if model.card["family"] != "bert":
+            parser.exit(2, f"{folder} is of the family {model.card['family']}; the ladder knows "
+                           "bert only: name a BERT checkpoint with --model\n")
         contenders = open_contenders(stack, model, python, options)
+        if options.roofline:
+            draw_roofline(model, contenders, options, rounds)
         if options.invariance:
             measure_invariance(model, contenders, options.texts[0])
+        if options.roofline or options.invariance:
             return
         measure_grid(model, contenders, options, rounds)
         for path in [] if options.base else options.texts:

@@ -26,7 +26,7 @@ from loader.precision import candidates
 from loader.stored import Stored
 from loader.strict_json import read_object
 from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
-from loader.tokenizers.table import compile_tokenizer
+from loader.tokenizers.table import pack_table, pair_specials, tokenizer_table
 from loader.weights import WEIGHTS, Weights, copy_weights, match_tensors, open_weights
 
 CONFIG_BYTES = 16 << 20
@@ -97,9 +97,9 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
         vocab_size = whole(config, "vocab_size", 1, VOCAB_LIMIT)
         id_bytes = 2 if vocab_size <= 1 << 16 else 4
         files, sources = read_tokenizer(opened)
-        tokenizer = compile_tokenizer(files)
+        table = tokenizer_table(files)
         check_ids(files, vocab_size)
-        limit = max_tokens(files, family.tokenizer, family.positions(settings), id_bytes)
+        limit = max_tokens(files, pair_specials(table), family.positions(settings), id_bytes)
         wanted = family.tensors(settings, len(labels)) if family.needs_weights else {}
         tensors = match_tensors(wanted, family.prefix, weights)
         quantised = _quantised(opened, wanted, precisions, stack)
@@ -121,7 +121,7 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
         card["self_test"] = manifest["goldens"]
         card["tolerances"] = {precision: facts["tolerance"]
                               for precision, facts in manifest["precisions"].items()}
-    return Prepared(card, tokenizer, weights_fd, wide_fd)
+    return Prepared(card, pack_table(table), weights_fd, wide_fd)
 
 
 def seal(prepared: Prepared) -> ModelFiles:

@@ -7,25 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from loader.prepare import map_file, prepare
-from model.families.albert import AlbertFamily
-from model.families.deberta_v2 import DebertaV2Family
-from model.families.distilbert import DistilBertFamily
-from model.families.electra import ElectraFamily
-from model.families.modernbert import ModernBertFamily
-from model.families.mpnet import MPNetFamily
-from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from model.families.table import FAMILIES
 from model.program import Row
 
 TOLERANCE, TOLERANCE_16_BITS = 5e-5, 2e-4
-FAMILIES = {family.name: family for family in (
-    AlbertFamily(), DebertaV2Family(), DistilBertFamily(), ElectraFamily(), ModernBertFamily(),
-    MPNetFamily(), ROBERTA, CAMEMBERT, XLM_ROBERTA)}
 TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def served_folders(shared: Path) -> dict[str, list[Path]]:
-    """The folders of the manifest that are to be served, by family; BERT's are left out."""
-    folders: dict[str, list[Path]] = {name: [] for name in FAMILIES}
+    """The folders of the manifest that are to be served, by family; BERT's are left out: they are
+    read with their own tokenizers."""
+    folders: dict[str, list[Path]] = {name: [] for name in FAMILIES if name not in ("bert", "echo")}
     for row in json.loads((shared / "checkpoints" / "MANIFEST.json").read_text())["folders"]:
         if row["expected"] == "serve" and row["family"] in folders:
             folders[row["family"]].append(shared / "checkpoints" / row["folder"])

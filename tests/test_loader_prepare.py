@@ -169,7 +169,7 @@ def test_prepare_long_position_table_is_cut_to_one_message(tmp_path, sealed, pos
     ("tokenizer_config.json", '{"model_max_length": true}', "model_max_length is true"),
     ("tokenizer_config.json", '{"auto_map": {"AutoTokenizer": ["t.T", null]}}', "auto_map"),
     ("special_tokens_map.json", "{", "special_tokens_map.json is not JSON"),
-    ("added_tokens.json", "{}", "added_tokens.json: added tokens without"),
+    ("added_tokens.json", '{"<x>": 40}', "added_tokens.json: the token '<x>' has the id 40, but"),
     ("vocab.txt", "\n".join(WORDS + ["one"]) + "\n", "vocab.txt has 41 tokens"),
     ("vocab.txt", None, "tokenizer.json is missing, and so is vocab.txt;"),
     ("model.safetensors", None, "model.safetensors is missing"),

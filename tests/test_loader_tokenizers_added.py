@@ -9,9 +9,9 @@ import pytest
 from loader.errors import CheckpointError
 from loader.tokenizers import added
 from loader.tokenizers.added import AddedTokens, compile_added
-from loader.tokenizers.code_points import SPACES, spans
+from loader.tokenizers.code_points import SPACES, code_points
 
-WHITE = "".join(chr(code) for first, last in spans(SPACES) for code in range(first, last + 1))
+WHITE = "".join(code_points(SPACES))
 
 
 def token(content, number, **flags):

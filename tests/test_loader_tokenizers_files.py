@@ -25,7 +25,8 @@ def template(first, last="[SEP]", second_type=1):
     single = [put(first), text("A"), put(last)]
     return {"type": "TemplateProcessing", "single": single,
             "pair": [*single, text("B", second_type), put(last, second_type)],
-            "special_tokens": {"[CLS]": {}, "[SEP]": {}}}
+            "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]}
+                               for name, number in (("[CLS]", 2), ("[SEP]", 3))}}
 
 
 def table(**changes):
@@ -89,10 +90,17 @@ def test_files_echo_fixture_opens_and_knows_its_traps():
     assert 1 not in tokenizer.encode("trapexit", None, 64).ids
 
 
-@pytest.mark.parametrize("part", [None, {"type": "BertProcessing"}, template("[CLS]"),
-                                  template("[SEP]")])
-def test_files_known_post_processor_is_read(part):
+@pytest.mark.parametrize("part", [None, template("[SEP]")])
+def test_files_bert_class_puts_its_own_specials_whatever_the_post_processor(part):
     assert ids("a", table(post_processor=part)) == [2, 4, 3]
+
+
+@pytest.mark.parametrize("part,wanted", [
+    (template("[CLS]"), [2, 4, 3]), (template("[SEP]"), [3, 4, 3]),
+    ({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}, [2, 4, 3])])
+def test_files_file_class_follows_the_post_processor(part, wanted):
+    config = {"tokenizer_class": FILE_CLASS}
+    assert ids("a", table(post_processor=part), config=config) == wanted
 
 
 def file_class(**changes):
@@ -100,7 +108,7 @@ def file_class(**changes):
 
 
 @pytest.mark.parametrize("change,words", [
-    (lambda t, c: t["model"].update(type="BPE"), "BPE"),
+    (lambda t, c: t["model"].update(type="WordLevel"), "WordLevel"),
     (lambda t, c: t["model"].update(type=["BPE"]), "model is not served"),
     (lambda t, c: t["model"].update(continuing_subword_prefix="@@"), "@@"),
     (lambda t, c: t["model"].update(vocab=[]), "vocab"),
@@ -109,19 +117,16 @@ def file_class(**changes):
     (lambda t, c: t["model"]["vocab"].pop("[CLS]"), "cls_token"),
     (lambda t, c: t.update(normalizer={"type": "NFC"}), "NFC"),
     (lambda t, c: t.update(pre_tokenizer=None), "pre_tokenizer"),
-    (lambda t, c: t.update(added_tokens=[{"id": 9, "content": "<x>"}]), "<x>"),
-    (lambda t, c: t.update(added_tokens=[{"id": 2, "content": "[CLS]", "single_word": True}]),
-     "single_word"),
-    (lambda t, c: t.update(added_tokens=[{"id": 2, "content": "[CLS]", "normalized": True}]),
-     "normalized"),
+    (lambda t, c: t.update(added_tokens=[{"id": 9, "content": "<x>"}]), "by the reference's count"),
     (lambda t, c: t.update(added_tokens=[{"id": 1, "content": "[CLS]"}]), "as an added token"),
     (lambda t, c: t.update(added_tokens=["x"]), "added_tokens"),
     (lambda t, c: t.update(added_tokens=7), "added_tokens"),
     (lambda t, c: c.update(added_tokens_decoder={"9": {"content": "<x>"}}), "<x>"),
     (lambda t, c: c.update(added_tokens_decoder={"9": {"content": ["<x>"]}}), "added token"),
     (lambda t, c: c.update(added_tokens_decoder={"9": "<x>"}), "<x>"),
-    (lambda t, c: c.update(added_tokens_decoder=["<x>"]), "not an added token"),
-    (lambda t, c: c.update(additional_special_tokens=["<x>"]), "additional special tokens"),
+    (lambda t, c: c.update(added_tokens_decoder=["<x>"]), "added_tokens_decoder"),
+    (lambda t, c: c.update(additional_special_tokens=["<x>"]), "'<x>' is in no vocabulary"),
+    (lambda t, c: c.update(extra_special_tokens=[7]), "extra_special_tokens holds 7"),
     (lambda t, c: c.update(truncation_side="up"), "truncation_side"),
     (lambda t, c: c.update(do_lower_case="yes"), "do_lower_case"),
     (lambda t, c: c.update(tokenizer_class="GPT2Tokenizer"), "GPT2Tokenizer"),
@@ -129,20 +134,9 @@ def file_class(**changes):
     (lambda t, c: t.pop("model"), "model"),
     (lambda t, c: t["model"].update(max_input_chars_per_word=0), "max_input_chars_per_word"),
     (lambda t, c: t["model"].update(unk_token=None), "unk_token"),
-    (lambda t, c: c.update(mask_token="a"), "set apart by punctuation"),
-    (lambda t, c: (c.update(mask_token="[a]["), t["model"]["vocab"].update({"[a][": 9})),
-     "set apart by punctuation"),
-    (lambda t, c: t.update(post_processor="x"), "post_processor is 'x'"),
+    (file_class(post_processor=None), "puts no special token"),
     (lambda t, c: t.update(post_processor={"type": "Dream"}), "post_processor is 'Dream'"),
-    (lambda t, c: t.update(post_processor={"type": "TemplateProcessing"}), "single template"),
     (lambda t, c: t.update(post_processor=template("[BOS]")), "single template"),
-    (lambda t, c: t.update(post_processor={**template("[CLS]"), "pair": [7]}), "pair template"),
-    (lambda t, c: t.update(post_processor={**template("[CLS]"), "special_tokens": []}),
-     "single template"),
-    (file_class(post_processor=None), "does not put '\\[CLS\\]'"),
-    (file_class(post_processor=template("[SEP]")), "does not put"),
-    (file_class(post_processor=template("[CLS]", second_type=0)), "does not put"),
-    (file_class(post_processor={"type": "BertProcessing", "cls": 7}), "does not put"),
     (file_class(normalizer={**NORMALIZER, "clean_text": False}), "clean_text"),
 ])
 def test_files_unusable_tokenizer_is_refused_in_words(change, words):

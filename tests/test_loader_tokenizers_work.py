@@ -2,7 +2,7 @@
 
 import pytest
 
-from loader.tokenizers import bert_normalizer, bert_words, encoding, wordpiece
+from loader.tokenizers import bert_normalizer, bert_words, chunk_cache, encoding, wordpiece
 from tests.test_loader_tokenizers import VOCABULARY, small
 
 LIMIT = 512
@@ -105,19 +105,19 @@ def test_wordpiece_word_with_a_letter_of_no_piece_is_not_sought(monkeypatch):
 
 
 def test_wordpiece_caches_stay_bounded(monkeypatch):
-    monkeypatch.setattr(wordpiece, "CACHED_CHUNKS", 100)
+    monkeypatch.setattr(chunk_cache, "CACHED_CHUNKS", 100)
     monkeypatch.setattr(bert_normalizer, "REMEMBERED", 50)
     tokenizer = small()
     for number in range(1000):
         tokenizer.encode(f"w{number} {chr(0x4e00 + number)} " + "y" * 200, None, 64)
     chunks = tokenizer._chunks
     assert len(chunks) <= 100 and len(chunks._older) <= 100
-    assert max(map(len, chunks)) <= wordpiece.CACHED_CHARACTERS
+    assert max(map(len, chunks)) <= chunk_cache.CACHED_CHARACTERS
     assert len(tokenizer._reader._normalizer._forms) <= 50
 
 
 def test_wordpiece_chunk_in_use_outlives_the_ones_that_fill_the_cache(monkeypatch):
-    monkeypatch.setattr(wordpiece, "CACHED_CHUNKS", 10)
+    monkeypatch.setattr(chunk_cache, "CACHED_CHUNKS", 10)
     tokenizer, work = small(), Work(monkeypatch)
     tokenizer.encode("hello", None, 64)
     for number in range(100):

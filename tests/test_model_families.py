@@ -10,7 +10,8 @@ from model.families.albert import layers
 from model.families.deberta_v2 import relative_rows
 from model.families.modernbert import GLOBAL, LOCAL
 from model.families.mpnet import buckets
-from tests.family_goldens import FAMILIES, served_folders
+from model.families.table import FAMILIES
+from tests.family_goldens import served_folders
 
 
 @pytest.mark.parametrize("name, count", [

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.family_goldens import FAMILIES, golden_cases, load, served_folders, tolerance_of
+from model.families.table import FAMILIES
+from tests.family_goldens import golden_cases, load, served_folders, tolerance_of
 
 
 @pytest.mark.parametrize("family, count", [

@@ -13,8 +13,9 @@ from server.forkserver import SelfTestError, self_test
 from server.self_test import TOLERANCES
 from tests.house import ROOT
 
-CARD = {"precision": "fp32", "self_test": [{"ids": [2, 5, 3], "split": 3, "logits": [1.0, -1.0]},
-                                              {"ids": [2, 7, 7, 3], "split": 4, "logits": [2.0, 0.5]}]}
+CARD = {"precision": "fp32",
+        "self_test": [{"ids": [2, 5, 3], "split": 3, "logits": [1.0, -1.0]},
+                      {"ids": [2, 7, 7, 3], "split": 4, "logits": [2.0, 0.5]}]}
 LOGITS = {tuple(case["ids"]): case["logits"] for case in CARD["self_test"]}
 
 

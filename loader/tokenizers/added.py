@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from loader.errors import CheckpointError, shown
 from loader.tokenizers.code_points import (
-    LETTERS, SPACES, WORD_BESIDE_LETTERS, character_class, spans,
+    LETTERS, SPACES, WORD_BESIDE_LETTERS, character_class, code_points,
 )
 
 IDS_LIMIT = 1 << 31
@@ -24,7 +24,7 @@ DEPTH_LIMIT = 40
 
 _WORD = re.compile(character_class(LETTERS + WORD_BESIDE_LETTERS))
 _SPACE_RUN = re.compile(character_class(SPACES) + "*")
-_SPACES = "".join(chr(code) for first, last in spans(SPACES) for code in range(first, last + 1))
+_SPACES = "".join(code_points(SPACES))
 
 
 class AddedToken(NamedTuple):
@@ -39,7 +39,10 @@ class AddedToken(NamedTuple):
 
 
 class AddedTokens:
-    """The added tokens of one tokeniser. `normalize` makes contents as it makes texts."""
+    """The added tokens of one tokeniser. `normalize` makes contents as it makes texts.
+
+    `forms` are the texts that are looked for, in either pass.
+    """
 
     def __init__(self, rows: Iterable[list[Any]],
                  normalize: Callable[[str], str] = lambda text: text) -> None:
@@ -50,6 +53,15 @@ class AddedTokens:
         # Of two that are the same once normalised the first counts.
         self._normalized = _Finder({normalize(token.content): token for token in reversed(tokens)
                                     if token.normalized})
+        self.forms = [*self._raw.tokens, *self._normalized.tokens]
+
+    def has_raw(self, text: str) -> bool:
+        """Whether `raw` may give anything but the text."""
+        return self._raw.search is not None and self._raw.search(text) is not None
+
+    def has_normalized(self, text: str) -> bool:
+        """Whether `normalized` may give anything but the text."""
+        return self._normalized.search is not None and self._normalized.search(text) is not None
 
     def raw(self, text: str) -> Iterator[str | int]:
         """A raw text's pieces, in order: ids of tokens with normalized=false, and what is between
@@ -74,26 +86,26 @@ class _Finder:
 
     def __init__(self, tokens: dict[str, AddedToken]) -> None:
         tokens.pop("", None)
-        self._tokens = tokens
+        self.tokens = tokens
         self._longest = max(map(len, tokens), default=0)
-        self._search = re.compile(_expression(tokens)).search if tokens else None
+        self.search = re.compile(_expression(tokens)).search if tokens else None
 
     def cut(self, text: str) -> Iterator[str | int | None]:
         """Ids of tokens, pieces of text, and None after a window without a token."""
-        if self._search is None:
+        if self.search is None:
             if text:
                 yield text
             return
         begun = at = spaces_end = 0     # where the piece begins, what is searched from, a run's end
         while at < len(text):
             stop = min(at + WINDOW, len(text))
-            match = self._search(text, at, min(stop + self._longest, len(text)))
+            match = self.search(text, at, min(stop + self._longest, len(text)))
             if match is None or match.start() >= stop:
                 at = stop
                 yield None
                 continue
             start, at = match.span()
-            token = self._tokens[match.group()]
+            token = self.tokens[match.group()]
             if token.single_word and (start and _WORD.match(text, start - 1)
                                       or _WORD.match(text, at)):
                 yield None
@@ -153,31 +165,32 @@ def _branches(ordered: list[str], at: int, depth: int) -> list[str] | None:
     return branches
 
 
-def compile_added(tokenizer_json: dict[str, Any]) -> list[list[Any]]:
-    """The rows that `AddedTokens` takes, out of a parsed tokenizer.json. Raises CheckpointError.
+def compile_added(tokenizer_json: dict[str, Any],
+                  where: str = "tokenizer.json") -> list[list[Any]]:
+    """The rows that `AddedTokens` takes, out of a parsed tokenizer.json; `where` names another
+    file that the tokens are from. Raises CheckpointError.
 
     The order is the reference's, special ones first. It numbers tokens that the vocabulary lacks
     behind that, whatever the file says, so a file that says otherwise is refused.
     """
     tokens = tokenizer_json.get("added_tokens") or []
     if not isinstance(tokens, list):
-        raise CheckpointError("tokenizer.json: added_tokens is not a list; save the tokenizer "
-                              "again.")
+        raise CheckpointError(f"{where}: added_tokens is not a list; save the tokenizer again.")
     vocabulary = tokenizer_json["model"]["vocab"]
     known = vocabulary if isinstance(vocabulary, dict) else \
         {entry[0]: number for number, entry in enumerate(vocabulary)}
     rows: dict[str, AddedToken] = {}
     following, specials = len(known), []
     for token in tokens:
-        row = _row(token)
+        row = added_row(token, where)
         if row.content in rows:
-            raise CheckpointError(f"tokenizer.json: the added token {shown(row.content)} is given "
+            raise CheckpointError(f"{where}: the added token {shown(row.content)} is given "
                                   "twice; save the tokenizer again.")
         expected = known.get(row.content, following)
         if row.id != expected:
-            where = "in the vocabulary" if row.content in known else "by the reference's count"
-            raise CheckpointError(f"tokenizer.json: {shown(row.content)} has the id {row.id} as "
-                                  f"an added token and {expected} {where}; save the tokenizer "
+            place = "in the vocabulary" if row.content in known else "by the reference's count"
+            raise CheckpointError(f"{where}: {shown(row.content)} has the id {row.id} as "
+                                  f"an added token and {expected} {place}; save the tokenizer "
                                   "again.")
         following += row.content not in known
         rows[row.content] = row
@@ -187,15 +200,16 @@ def compile_added(tokenizer_json: dict[str, Any]) -> list[list[Any]]:
             (*specials, *(content for content in rows if content not in set(specials)))]
 
 
-def _row(token: Any) -> AddedToken:
+def added_row(token: Any, where: str) -> AddedToken:
+    """The row of a token as files give it, flags left out false. Raises CheckpointError."""
     content = token.get("content") if isinstance(token, dict) else None
     number = token.get("id") if isinstance(token, dict) else None
     if not isinstance(content, str) or not content or type(number) is not int \
             or not 0 <= number < IDS_LIMIT:
-        raise CheckpointError(f"tokenizer.json: added_tokens holds {shown(token)}, not a token "
+        raise CheckpointError(f"{where}: added_tokens holds {shown(token)}, not a token "
                               "with content and id; save the tokenizer again.")
     flags = [token.get(flag, False) for flag in AddedToken._fields[2:]]
     if not all(isinstance(flag, bool) for flag in flags):
-        raise CheckpointError(f"tokenizer.json: a flag of the added token {shown(content)} is "
+        raise CheckpointError(f"{where}: a flag of the added token {shown(content)} is "
                               "not true or false; save the tokenizer again.")
     return AddedToken(content, number, *flags)

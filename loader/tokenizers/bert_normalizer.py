@@ -16,6 +16,7 @@ import numpy
 
 from loader.tokenizers import bert_code_points as tables
 from loader.tokenizers.code_points import character_class, spans
+from loader.tokenizers.mark_runs import ordered
 
 # Classes of code points, a byte each. A letter is what leaves at least one code point in a word.
 LETTER = b"\0"
@@ -42,6 +43,8 @@ class Casing(NamedTuple):
 
 _ACCENTS = re.compile(character_class(tables.ACCENTS))
 _CLEANED = re.compile(character_class(tables.CLEANED))
+_SPACES = re.compile(character_class(tables.SPACES))
+_IDEOGRAPHS = re.compile(character_class(tables.IDEOGRAPHS))
 _INDIVISIBLE = re.compile("(" + character_class(tables.INDIVISIBLE) + ")")
 _KEPT_MARKS = frozenset(chr(code) for first, last in spans(tables.KEPT_MARKS)
                         for code in range(first, last + 1))
@@ -86,6 +89,12 @@ class Normalizer:
         if self.casing.strip_accents and not _KEPT_MARKS.isdisjoint(raw):
             return "".join(map(self._lowered, _ACCENTS.sub("", _decompose(_CLEANED.sub("", raw)))))
         return raw.translate(self._forms)
+
+    def text(self, raw: str) -> str:
+        """A whole text normalised: words as `form` makes them, spaces around ideographs."""
+        if self.casing.split_ideographs:
+            raw = _IDEOGRAPHS.sub(r" \g<0> ", raw)
+        return " ".join(self.form(ordered(word)) for word in _SPACES.sub(" ", raw).split(" "))
 
     def _lowered(self, letter: str) -> str:
         return _lower(letter) if self.casing.lower_case else letter

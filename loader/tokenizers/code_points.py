@@ -153,6 +153,11 @@ def spans(table: str) -> list[tuple[int, int]]:
             for first, _, last in (span.partition("-") for span in table.split())]
 
 
+def code_points(table: str) -> frozenset[str]:
+    """The code points of a table, as texts of one."""
+    return frozenset(chr(code) for first, last in spans(table) for code in range(first, last + 1))
+
+
 def character_class(table: str) -> str:
     """A regular expression's character class of the code points in the table."""
     return "[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in spans(table)) + "]"

@@ -14,8 +14,8 @@ WHOLE_CHARACTERS = 4096
 
 
 class Encoding(NamedTuple):
-    """`ids` with specials, `split` how many of them belong to the first segment (all, without a
-    pair), `truncated` whether something was cut off."""
+    """`ids` with specials, `split` how many of them have type 0 (all, without a pair), the others
+    type 1, `truncated` whether something was cut off."""
 
     ids: list[int]
     split: int
@@ -23,11 +23,21 @@ class Encoding(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The special ids before a text, behind the first one of a pair, and at the end."""
+    """The special ids before a text, behind the first one of a pair, and at the end.
+
+    Of a pair, `zeros` of `between` still have type 0, all behind them type 1; all ids have type 0
+    if it is None.
+    """
 
     start: list[int]
     between: list[int]
     end: list[int]
+    zeros: int | None = None
+
+    @property
+    def pair_specials(self) -> int:
+        """How many ids stand around and between the texts of a pair."""
+        return len(self.start) + len(self.between) + len(self.end)
 
 
 class Tokenizer:
@@ -67,7 +77,7 @@ class Tokenizer:
 
     def steps(self, text: str, pair: str | None, max_tokens: int) -> Iterator[Encoding | None]:
         """As `encode`, in pieces of some milliseconds at most: None while there is more to do."""
-        start, between, end = self._frame
+        start, between, end, zeros = self._frame
         first, second = _Counted(self, text), _Counted(self, pair or "")
         budget = max_tokens - self._around - (len(between) if pair else 0)
         yield from first.reach(budget + 1)
@@ -87,11 +97,11 @@ class Tokenizer:
         ours, theirs = share(ours, theirs, budget) if pair else (min(ours, budget), 0)
         ids = [*start, *self._kept(first.ids, ours)]
         if pair:
+            split = None if zeros is None else len(ids) + zeros
             ids += between
-            split = len(ids)
             ids += self._kept(second.ids, theirs)
         ids += end
-        yield Encoding(ids, split if pair else len(ids), is_cut)
+        yield Encoding(ids, split if pair and split is not None else len(ids), is_cut)
 
     def _kept(self, ids: list[int], count: int) -> list[int]:
         """`count` ids of those read, in the order of the text."""

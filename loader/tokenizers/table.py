@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from loader.errors import CheckpointError, shown
-from loader.tokenizers.encoding import Encoding, Tokenizer
+from loader.tokenizers.bpe import BPE
+from loader.tokenizers.bpe_files import bpe_table
+from loader.tokenizers.encoding import Encoding, Frame, Tokenizer
 from loader.tokenizers.files import TokenizerFiles
-from loader.tokenizers.wordpiece import WordPiece
+from loader.tokenizers.wordpiece_added import open_wordpiece
 from loader.tokenizers.wordpiece_files import wordpiece_table
 
 
@@ -24,13 +26,31 @@ class Kind(NamedTuple):
 
 
 # By the name of the model in tokenizer.json.
-KINDS = {"WordPiece": Kind(wordpiece_table, WordPiece)}
+KINDS = {
+    "WordPiece": Kind(wordpiece_table, open_wordpiece),
+    "BPE": Kind(bpe_table, BPE),
+}
 
 
 def compile_tokenizer(files: TokenizerFiles) -> bytes:
     """The tables that `open_tokenizer` reads. Raises CheckpointError."""
-    kind = "WordPiece" if files.tokenizer_json is None else _kind(files.tokenizer_json)
-    table = {"kind": kind, **KINDS[kind].compile(files)}
+    return pack_table(tokenizer_table(files))
+
+
+def tokenizer_table(files: TokenizerFiles) -> dict[str, Any]:
+    """The table of the files' kind, as JSON-able values: `kind`, `frame` and what the kind needs.
+
+    Raises CheckpointError.
+    """
+    if files.tokenizer_json is not None:
+        kind = _kind(files.tokenizer_json)
+    else:
+        kind = "BPE" if files.vocab_txt is None else "WordPiece"
+    return {"kind": kind, **KINDS[kind].compile(files)}
+
+
+def pack_table(table: dict[str, Any]) -> bytes:
+    """A table's bytes, as `open_tokenizer` reads them."""
     return json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "surrogatepass")
 
@@ -41,16 +61,23 @@ def open_tokenizer(buffer: bytes | memoryview) -> Tokenizer:
     return KINDS[table["kind"]].open(table)
 
 
+def pair_specials(table: dict[str, Any]) -> int:
+    """How many special tokens stand around and between the texts of a pair."""
+    return Frame(*table["frame"]).pair_specials
+
+
 def _kind(tokenizer_json: dict[str, Any]) -> str:
     model = tokenizer_json.get("model")
     if not isinstance(model, dict):
         raise CheckpointError("tokenizer.json: has no model; save the tokenizer again.")
-    # Old files leave the type out; only WordPiece has this limit.
-    kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
+    # Old files leave the type out; only WordPiece has this limit, and only BPE merges.
+    kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else
+                     "BPE" if "merges" in model else None)
     if not isinstance(kind, str) or kind not in KINDS:
         raise CheckpointError(f"tokenizer.json: a {shown(kind)} model is not served; this version "
                               f"reads {', '.join(KINDS)}.")
     return kind
 
 
-__all__ = ["Encoding", "Tokenizer", "TokenizerFiles", "compile_tokenizer", "open_tokenizer"]
+__all__ = ["Encoding", "Tokenizer", "TokenizerFiles", "compile_tokenizer", "open_tokenizer",
+           "pack_table", "pair_specials", "tokenizer_table"]

@@ -8,17 +8,14 @@ is too long or too sparse for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from loader.tokenizers.bert_normalizer import Casing, Normalizer
 from loader.tokenizers.bert_words import WordReader
+from loader.tokenizers.chunk_cache import ChunkCache
 from loader.tokenizers.encoding import WHOLE_CHARACTERS, Frame, Tokenizer
 
-# Chunks up to this long are remembered. Full of the longest in the widest script, both generations
-# take some 16 MB; with English text 5 MB.
-CACHED_CHARACTERS = 32
-CACHED_CHUNKS = 1 << 14
 # A block with fewer ids than this is no text: the rest is left to the reader, which does not mind.
 SPARSE_IDS = WHOLE_CHARACTERS // 64
 # Pieces are looked for from the longest that begins with the same so many code points.
@@ -28,33 +25,11 @@ _PLAIN = re.compile(r"[\x21-\x7e]+")
 _ASCII_WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z]")
 
 
-class _ChunkCache(dict):
-    """Chunk → ids, computed when missing. Two generations: what was not asked for while one of
-    them filled is forgotten."""
-
-    def __init__(self, compute: Callable[[str], tuple[int, ...]]) -> None:
-        super().__init__()
-        self._compute = compute
-        self._older: dict[str, tuple[int, ...]] = {}
-
-    def __missing__(self, chunk: str) -> tuple[int, ...]:
-        ids = self._older.get(chunk)
-        if ids is None:
-            ids = self._compute(chunk)
-            if len(chunk) > CACHED_CHARACTERS:
-                return ids
-        if len(self) >= CACHED_CHUNKS:
-            self._older = self.copy()
-            self.clear()
-        self[chunk] = ids
-        return ids
-
-
 class WordPiece(Tokenizer):
     """The kind of BERT, cased and uncased."""
 
     def __init__(self, table: dict) -> None:
-        super().__init__(Frame([table["cls"]], [table["sep"]], [table["sep"]]), table["cuts_left"])
+        super().__init__(Frame(*table["frame"]), table["cuts_left"])
         casing, specials = Casing(*table["casing"]), table["specials"]
         self._vocabulary: dict[str, int] = table["vocabulary"]
         self._unknown = self._vocabulary[table["unknown"]]
@@ -62,11 +37,11 @@ class WordPiece(Tokenizer):
         self._word_limit: int = table["word_limit"]
         self._longest = _longest_pieces(self._vocabulary)
         self._alphabet = set().union(*self._vocabulary)
-        self._special_start = re.compile("[" + "".join(
-            re.escape(token[0]) for token in specials) + "]")
+        self._special_start = re.compile("|".join(
+            sorted({re.escape(token[0]) for token in specials})) or "(?!)")
         self._reader = WordReader(Normalizer(casing), specials, self._word_limit,
                                   table["unknown"])
-        self._chunks = _ChunkCache(self._chunk_ids)
+        self._chunks = ChunkCache(self._chunk_ids)
 
     def ids(self, text: str) -> list[int]:
         """All ids of a text, without specials around it; a fresh list."""

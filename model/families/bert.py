@@ -53,8 +53,9 @@ class BertFamily:
         return settings["type_vocab_size"]
 
     def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
-        from model.programs.bert import bert_program  # torch, only now
-        return bert_program(card, image, plan)
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.bert import Bert
+        return assemble(Bert, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.bert import logits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,12 @@ from loader.errors import CheckpointError, shown
 from model.families.settings import (ACTIVATIONS, HEAD_ACTIVATIONS, SIZE_LIMIT, TYPE_LIMIT,
                                      encoder_settings)
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Program, Row
+from model.program import Row
+
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.self.query_proj", key="attention.self.key_proj",
@@ -97,9 +102,10 @@ class DebertaV2Family:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"] or 2  # without types, [SEP] alone divides a pair
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        from model.programs.deberta_v2 import DebertaV2Program  # torch, only now
-        return DebertaV2Program(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.deberta_v2 import DebertaV2
+        return assemble(DebertaV2, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.deberta_v2 import logits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,12 @@ from loader.config import whole, word
 from model.families.settings import (ACTIVATIONS, LAYER_LIMIT, SIZE_LIMIT, VOCAB_LIMIT,
                                      read_heads)
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Program, Row
+from model.program import Row
+
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.q_lin", key="attention.k_lin", value="attention.v_lin",
@@ -58,9 +63,10 @@ class DistilBertFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # [SEP] alone divides a pair: there are no types that could be too few
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        from model.programs.distilbert import DistilBertProgram  # torch, only now
-        return DistilBertProgram(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.distilbert import DistilBert
+        return assemble(DistilBert, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.distilbert import logits

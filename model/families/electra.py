@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loader.config import whole
 from model.families.settings import SIZE_LIMIT, TYPE_LIMIT, encoder_settings
 from model.families.shapes import BERT_LAYER, Shapes, dense, norm, table
-from model.program import Program, Row
+from model.program import Row
+
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 
 class ElectraFamily:
@@ -50,9 +55,10 @@ class ElectraFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"]
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        from model.programs.electra import ElectraProgram  # torch, only now
-        return ElectraProgram(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.electra import Electra
+        return assemble(Electra, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.electra import logits

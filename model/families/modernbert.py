@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,12 @@ from loader.errors import CheckpointError, shown
 from model.families.settings import (ACTIVATIONS, HEAD_ACTIVATIONS, LAYER_LIMIT, SIZE_LIMIT,
                                      VOCAB_LIMIT, read_heads)
 from model.families.shapes import Shapes, dense, norm, table
-from model.program import Program, Row
+from model.program import Row
+
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 # kind of attention → (the key of its theta in old files, its default)
@@ -85,9 +90,10 @@ class ModernBertFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # [SEP] alone divides a pair: there are no types
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        from model.programs.modernbert import ModernBertProgram  # torch, only now
-        return ModernBertProgram(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.modernbert import ModernBert
+        return assemble(ModernBert, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.modernbert import logits
@@ -131,3 +137,13 @@ def _thetas(config: Mapping[str, Any]) -> dict[str, float]:
         word(part, "rope_type", ("default",), "default")
         thetas[kind] = real(part, "rope_theta", 1.0, THETA_LIMIT, default)
     return thetas
+
+
+def angles(places: np.ndarray, size: int, theta: float) -> np.ndarray:
+    """By how much each pair of numbers of a head is turned at each place, float32 [P, size / 2].
+
+    place · theta^(−2i/size), in float32 as where models were trained: at place 8,000 the angles
+    differ from exact ones by 1e-4. Source: Su et al. 2021.
+    """
+    speeds = 1 / np.float32(theta) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    return places.astype(np.float32)[:, None] * speeds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,12 @@ from loader.config import whole
 from loader.errors import CheckpointError
 from model.families.settings import encoder_settings
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Program, Row
+from model.program import Row
+
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.attn.q", key="attention.attn.k", value="attention.attn.v",
@@ -64,9 +69,10 @@ class MPNetFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # </s></s> alone divides a pair: there are no types
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        from model.programs.mpnet import MPNetProgram  # torch, only now
-        return MPNetProgram(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.mpnet import MPNet
+        return assemble(MPNet, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.mpnet import logits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,12 @@ from loader.config import whole
 from loader.errors import CheckpointError
 from model.families.settings import TYPE_LIMIT, encoder_settings
 from model.families.shapes import BERT_LAYER, Shapes, dense, norm, table
-from model.program import Program, Row
+from model.program import Row
+
+if TYPE_CHECKING:
+    from model.programs.image import Image
+    from model.programs.plan import Plan
+    from model.programs.running import PackedProgram
 
 
 class RobertaFamily:
@@ -56,9 +61,10 @@ class RobertaFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # </s></s> alone divides a pair: all tokens are of type 0
 
-    def build(self, card: dict[str, Any], weights: Any) -> Program:
-        from model.programs.roberta import RobertaProgram  # torch, only now
-        return RobertaProgram(card, weights)
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+        from model.programs.assembly import assemble  # torch, only now
+        from model.programs.roberta import Roberta
+        return assemble(Roberta, card, image, plan)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.roberta import logits

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from loader.family import FamilySpec
+from model.families.albert import AlbertFamily
 from model.families.bert import BertFamily
+from model.families.deberta_v2 import DebertaV2Family
+from model.families.distilbert import DistilBertFamily
 from model.families.echo import EchoFamily
+from model.families.electra import ElectraFamily
+from model.families.modernbert import ModernBertFamily
+from model.families.mpnet import MPNetFamily
+from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.program import Program, Row
 
 if TYPE_CHECKING:
@@ -27,7 +34,9 @@ class Family(FamilySpec, Protocol):
         """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
 
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
+FAMILIES: dict[str, Family] = {family.name: family for family in (
+    BertFamily(), DistilBertFamily(), ElectraFamily(), ROBERTA, CAMEMBERT, XLM_ROBERTA,
+    MPNetFamily(), AlbertFamily(), DebertaV2Family(), ModernBertFamily(), EchoFamily())}
 
 
 def build(card: dict[str, Any], weights: Any, wide: Any = None) -> Program:
@@ -48,29 +57,6 @@ def build(card: dict[str, Any], weights: Any, wide: Any = None) -> Program:
     plan = Plan(**card["facts"]) if "facts" in card else Plan(card["precision"])
     with_wide = wide is not None and plan.precision != "int8"
     return family.build(card, Image(weights, wide) if with_wide else Image(weights), plan)
-
-
-def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
-        """The same logits as the program's within rounding, float32 [B, C], slowly, by numpy."""
-
-
-FAMILIES: dict[str, Family] = {family.name: family for family in (BertFamily(), EchoFamily())}
-
-
-def build(card: dict[str, Any], weights: Any, facts: dict[str, Any] | None = None) -> Program:
-    """The program of a prepared model, not warmed yet, in the card's precision.
-
-    `weights` is the sealed image (any buffer), which must stay mapped as long as the program lives;
-    None for a family without weights. `facts` are those of a program that was built before
-    (`Program.facts`): this one then answers as that one, bit for bit.
-    """
-    family = FAMILIES[card["family"]]
-    if not family.needs_weights:
-        return family.build(card, None, None)
-    from model.programs.image import Image  # torch, only now
-    from model.programs.plan import Plan
-    plan = Plan(card["precision"]) if facts is None else Plan(**facts)
-    return family.build(card, Image(weights), plan)
 
 
 def reference(card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:

@@ -21,6 +21,8 @@ def activate(x: Tensor, name: str) -> Tensor:
         return torch.ops.aten.gelu_(x, approximate="tanh")
     if name == "relu":
         return torch.relu_(x)
+    if name == "tanh":
+        return torch.tanh_(x)
     if name == "silu":
         return torch.ops.aten.silu_(x)
     return x * torch.sigmoid(x * 1.702)  # quick_gelu
@@ -38,43 +40,60 @@ class Norm(nn.Module):
         return nn.functional.layer_norm(y.add_(x), [x.size(1)], self.weight, self.bias, self.eps)
 
 
-def attend(y: Tensor, heads: int, groups: list[tuple[int, int]], gather: Tensor, mask: Tensor,
-           scatter: Tensor) -> Tensor:
+class PlainNorm(Norm):
+    """LayerNorm of x alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, [x.size(1)], self.weight, self.bias, self.eps)
+
+
+def key_masks(mask: Tensor, groups: list[tuple[int, int]]) -> list[Tensor]:
+    """Packed's mask [Q] as one mask for each group, [texts, 1, 1, length], that hides padding."""
+    masks: list[Tensor] = []
+    begin = 0
+    for texts, length in groups:
+        masks.append(mask.narrow(0, begin, texts * length).view(texts, 1, 1, length))
+        begin += texts * length
+    return masks
+
+
+def attend(y: Tensor, heads: int, groups: list[tuple[int, int]], gather: Tensor,
+           masks: list[Tensor], scatter: Tensor) -> Tensor:
     """Every token looks at its text: queries, keys and values y [N, 3D] → [N, D].
 
-    `groups` is (texts, places of each); the other arguments are packing.Packed's.
+    `groups` is (texts, places of each), `masks` what is added to the scores of each; the other
+    arguments are packing.Packed's.
     """
     width = y.size(1) // 3
     padded = y.index_select(0, gather)                                      # [Q, 3D]
     mixed: list[Tensor] = []
     begin = 0
-    for texts, length in groups:
+    for (texts, length), mask in zip(groups, masks):
         places = texts * length
         query, key, value = padded.narrow(0, begin, places).view(
             texts, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
         found = nn.functional.scaled_dot_product_attention(                 # [b, H, length, D/H]
-            query, key, value, mask.narrow(0, begin, places).view(texts, 1, 1, length))
+            query, key, value, mask)
         mixed.append(found.transpose(1, 2).reshape(places, width))
         begin += places
     return (mixed[0] if len(mixed) == 1 else torch.cat(mixed)).index_select(0, scatter)
 
 
 def attend_first(queries: Tensor, y: Tensor, heads: int, groups: list[tuple[int, int]],
-                 gather: Tensor, mask: Tensor) -> Tensor:
+                 gather: Tensor, masks: list[Tensor]) -> Tensor:
     """The first token of each text looks at its text: queries [B, D] and keys and values y [N, 2D]
     → [B, D], where rows of fillers hold anything finite."""
     width = queries.size(1)
     padded = y.index_select(0, gather)                                      # [Q, 2D]
     mixed: list[Tensor] = []
     begin, text = 0, 0
-    for texts, length in groups:
+    for (texts, length), mask in zip(groups, masks):
         places = texts * length
         key, value = padded.narrow(0, begin, places).view(
             texts, length, 2, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
         query = queries.narrow(0, text, texts).view(texts, 1, heads, width // heads)
         found = nn.functional.scaled_dot_product_attention(                 # [b, H, 1, D/H]
-            query.transpose(1, 2), key, value,
-            mask.narrow(0, begin, places).view(texts, 1, 1, length))
+            query.transpose(1, 2), key, value, mask.narrow(2, 0, 1))
         mixed.append(found.transpose(1, 2).reshape(texts, width))
         begin += places
         text += texts

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from model.programs.int8 import INT8_KERNELS, QuantisedWeight
 from model.programs.probe import LIMITS, MOST_ROWS, choose, filled
 from model.programs.products import WIDE_KERNELS
+from model.programs.script import script
 
 FP16_MOST = 65504.0
 LEAST_STEP = 4  # where no set of row counts is known to agree
@@ -50,9 +51,21 @@ class Plan:
         """How many rows to compute where `rows` are wanted."""
         return filled(rows, self.rows)
 
-    def product(self, weight: Tensor, bias: Tensor, kind: str = "") -> nn.Module:
+    def compiled(self, network: nn.Module) -> Any:
+        """The network as it runs, once all its products are made."""
+        for module in network.modules():
+            if isinstance(module, Chunks):
+                module.most = self.rows[-1]
+        return script(network)
+
+    def product(self, names: Sequence[str], weight: Tensor, bias: Tensor, least: float = 0.0,
+                kind: str = "") -> nn.Module:
         """x · Wᵀ + b for a float32 weight [N, K], in `kind` or else the plan's own precision; what
-        an 8-bit checkpoint keeps wide is fp32."""
+        an 8-bit checkpoint keeps wide is fp32.
+
+        `names` are the weights that lie one below the other, `least` is as for 8 bits: here they
+        change nothing.
+        """
         kind = kind or ("fp32" if self.precision == "int8" else self.precision)
         if kind == "fp16" and not bool((weight.abs() <= FP16_MOST).all()):
             raise ArithmeticError(f"a weight is beyond {FP16_MOST:.0f}, the most that fp16 holds; "
@@ -97,7 +110,7 @@ class Plan:
 
 
 class Chunks(nn.Module):
-    """A product in calls of at most MOST_ROWS rows."""
+    """A product in calls of at most so many rows as its kernel is known to take."""
 
     def __init__(self, product: nn.Module) -> None:
         super().__init__()

@@ -25,24 +25,25 @@ class Weights:
         self.plan = plan
         self._eps = eps
 
-    def norm(self, name: str) -> Norm:
-        return Norm(self.image.widened(name + ".weight"), self.image.widened(name + ".bias"),
-                    self._eps)
+    def norm(self, name: str, kind: type[Norm] = Norm) -> Norm:
+        """The LayerNorm `name`; one without a bias has a bias of zeros here."""
+        return kind(self.image.widened(name + ".weight"), self._bias(name), self._eps)
 
     def product(self, *names: str, fill_outputs: bool = False, fill_inputs: bool = False,
                 least: float = 0.0, may_overwrite: bool = False, kind: str = "") -> nn.Module:
         """The product with the weights `names`, one below the other, as one; they are all of 8 bits
         or none.
 
-        Filled dimensions become multiples of VECTOR with zeros. `least` and `may_overwrite` are
-        told to 8-bit kernels (int8.Int8Product); `kind` forces a wide precision (plan.Plan).
+        A product without a bias has a bias of zeros here. Filled dimensions become multiples of
+        VECTOR with zeros. `least` and `may_overwrite` are told to 8-bit kernels (int8.Int8Product);
+        `kind` forces a wide precision (plan.Plan).
         """
         fill = _missing(self._rows(names), fill_outputs), \
             _missing(self.image.stored(f"{names[0]}.weight").size(1), fill_inputs)
-        bias = _filled(self._joined(names, "bias"), fill[:1])
+        bias = _filled(torch.cat([self._bias(name) for name in names]), fill[:1])
         if not all(self.image.is_quantised(f"{name}.weight") for name in names):
             weight = torch.cat([self.image.widened(f"{name}.weight") for name in names])
-            return self.plan.product(_filled(weight, fill), bias, kind)
+            return self.plan.product(names, _filled(weight, fill), bias, least, kind)
         values = torch.cat([self.image.stored(f"{name}.weight") for name in names])
         divisors = f"{names[0]}.divisors"
         weight = QuantisedWeight(
@@ -50,6 +51,20 @@ class Weights:
             _filled(self.image.widened(divisors), fill[1:], 1.0) if self.image.has(divisors)
             else None)
         return self.plan.quantised_product(weight, least, may_overwrite)
+
+    def transformed(self, x: Tensor, name: str) -> Tensor:
+        """x · Wᵀ + b of the product `name` in float32, for constants: the same in every plan."""
+        weight = self.image.widened(name + ".weight")
+        if self.image.is_quantised(name + ".weight"):
+            weight = weight * self.image.widened(name + ".scales")[:, None]
+            if self.image.has(name + ".divisors"):
+                weight = weight / self.image.widened(name + ".divisors")
+        return nn.functional.linear(x, weight, self._bias(name))
+
+    def _bias(self, name: str) -> Tensor:
+        if self.image.has(name + ".bias"):
+            return self.image.widened(name + ".bias")
+        return torch.zeros(self._rows([name]))
 
     def _rows(self, names: Sequence[str]) -> int:
         return sum(len(self.image.stored(f"{name}.weight")) for name in names)

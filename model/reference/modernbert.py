@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from model.families.modernbert import LOCAL
+from model.families.modernbert import LOCAL, angles
 from model.reference.layers import (ACTIVATIONS, Array, Tensors, by_head, dense, mix, norm,
                                     scaled_scores)
 
@@ -49,12 +49,9 @@ def logits(card: Mapping[str, Any], tensors: Tensors, ids: Sequence[int], split:
 
 
 def _rotated(x: Array, theta: float) -> Array:
-    """x [H, T, size]: numbers i and i + size/2 are turned as a pair by place · theta^(−2i/size).
-
-    Source: Su et al. 2021.
-    """
-    size = x.shape[2]
-    angles = np.arange(x.shape[1])[:, None] * theta ** (-np.arange(0, size, 2) / size)
-    first, second = x[..., :size // 2], x[..., size // 2:]
-    return np.concatenate([first * np.cos(angles) - second * np.sin(angles),
-                           second * np.cos(angles) + first * np.sin(angles)], axis=2)
+    """x [H, T, size]: numbers i and i + size/2 are turned as a pair, by more at later places."""
+    half = x.shape[2] // 2
+    turns = angles(np.arange(x.shape[1]), 2 * half, theta).astype(np.float64)    # [T, size/2]
+    first, second = x[..., :half], x[..., half:]
+    return np.concatenate([first * np.cos(turns) - second * np.sin(turns),
+                           second * np.cos(turns) + first * np.sin(turns)], axis=2)

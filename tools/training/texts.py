@@ -24,17 +24,8 @@ def read_tsv(path: str, names: Sequence[str] | None = None) -> Labelled:
     TrainingError for an unreadable or empty file, a line without a tab or a text, a label that
     `names` lacks, and fewer than two labels.
     """
-    try:
-        with open(path, encoding="utf-8-sig", newline="\n") as file:
-            lines = file.read().split("\n")
-    except OSError as error:
-        raise TrainingError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise TrainingError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") \
-            from None
     found, texts = [], []
-    for number, line in enumerate(lines, 1):
-        line = line.removesuffix("\r")
+    for number, line in enumerate(_lines(path), 1):
         if not line:
             continue
         label, tab, text = line.partition("\t")
@@ -53,6 +44,15 @@ def read_tsv(path: str, names: Sequence[str] | None = None) -> Labelled:
         raise TrainingError(f"{path} has the one label {known[0]!r}; a classifier needs two")
     places = {label: index for index, label in enumerate(known)}
     return Labelled(known, [places[label] for label in found], texts)
+
+
+def read_lines(path: str) -> list[str]:
+    """The texts of a file of one text a line, without empty ones. Raises TrainingError for an
+    unreadable or empty file."""
+    texts = [line for line in _lines(path) if line]
+    if not texts:
+        raise TrainingError(f"{path} holds no texts; give it one a line")
+    return texts
 
 
 def folds(data: Labelled, count: int, rng: random.Random) -> list[tuple[Labelled, Labelled]]:
@@ -77,6 +77,17 @@ def folds(data: Labelled, count: int, rng: random.Random) -> list[tuple[Labelled
     everything = set(range(len(data.texts)))
     return [(_select(data, sorted(everything.difference(part))), _select(data, sorted(part)))
             for part in parts]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
+            return [line.removesuffix("\r") for line in file.read().split("\n")]
+    except OSError as error:
+        raise TrainingError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise TrainingError(f"{path} is not UTF-8 at byte {error.start}; save it as UTF-8") \
+            from None
 
 
 def _select(data: Labelled, indices: list[int]) -> Labelled:

@@ -8,7 +8,9 @@ from loader.errors import CheckpointError
 from loader.tokenizer_files import check_ids, max_tokens, read_tokenizer
 from loader.tokenizers.encoding import Tokenizer
 from loader.tokenizers.files import TokenizerFiles
-from loader.tokenizers.table import compile_tokenizer, open_tokenizer
+from loader.tokenizers.table import (
+    compile_tokenizer, open_tokenizer, pack_table, pair_specials, tokenizer_table,
+)
 from loader.tokenizers.wordpiece_files import wordpiece_table
 
 SPECIAL_TOKENS = {"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]",
@@ -58,12 +60,14 @@ def of_checkpoint(folder: Folder, positions: int, vocab_size: int) -> Tokens:
     Raises CheckpointError, as for a checkpoint that is to be served.
     """
     files, sources = read_tokenizer(folder)
-    compiled = compile_tokenizer(files)
+    table = tokenizer_table(files)
     check_ids(files, vocab_size)
-    table = wordpiece_table(files)
-    limit = max_tokens(files, "wordpiece", positions, 2 if vocab_size <= 1 << 16 else 4)
-    return Tokens(sources, open_tokenizer(compiled), vocab_size, limit,
-                  table["vocabulary"][table["unknown"]], table["specials"].get("[PAD]", 0))
+    if table["kind"] != "WordPiece":
+        raise CheckpointError(f"the tokenizer is {table['kind']}; only encoders with WordPiece are "
+                              "trained here.")
+    limit = max_tokens(files, pair_specials(table), positions, 2 if vocab_size <= 1 << 16 else 4)
+    return Tokens(sources, open_tokenizer(pack_table(table)), vocab_size, limit,
+                  table["vocabulary"][table["unknown"]], table["vocabulary"].get("[PAD]", 0))
 
 
 def _tokenizer_json(ids: dict[str, int], lower_case: bool) -> dict:

@@ -1,0 +1,95 @@
+"""Quantising each product, and finding by measurement which of them 8 bits would hurt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loader.safetensors import float32_array, open_image
+from model.programs.int8 import QuantisedWeight
+from model.programs.plan import Plan
+from tools.building.calibration import Recorded
+from tools.building.gate import ERROR_LIMIT
+from tools.building.quantise import quantise
+
+SMOOTHING = 0.5        # the share of an input's spread that goes into its weights
+SMOOTHING_PAYS = 0.85  # of the error without it; it costs a pass over the inputs
+
+
+class Layer(NamedTuple):
+    """One product: `arrays` are its tensors for int8.safetensors, `error` is that of its output
+    relative to fp32, `is_wide` says that 8 bits would hurt it."""
+
+    names: tuple[str, ...]
+    arrays: dict[str, np.ndarray]
+    error: float
+    is_smoothed: bool
+    is_wide: bool
+
+
+def quantise_layers(recorded: Sequence[Recorded], weights: Any, bits: int,
+                    told: Callable[[str], None] = lambda line: None) -> list[Layer]:
+    """Every product of a network in `bits`, smoothed where that pays; `told` gets a line each."""
+    plan, layers = Plan("int8"), []
+    tensors = open_image(weights)
+    for number, product in enumerate(recorded, 1):
+        wide = [float32_array(weights, tensors[f"{name}.weight"]) for name in product.names]
+        tries = [_quantised(product.names, wide, bits, None),
+                 _quantised(product.names, wide, bits, _divisors(product, wide))]
+        errors = [output_error(product, weights, arrays, plan) for arrays in tries]
+        is_smoothed = errors[1] < SMOOTHING_PAYS * errors[0]
+        error = errors[is_smoothed]
+        is_wide = not error <= ERROR_LIMIT
+        layers.append(Layer(product.names, tries[is_smoothed], error, is_smoothed, is_wide))
+        told(f"product {number}/{len(recorded)} {product.names[0]}: error {error:.2%}"
+             + (", smoothed" if is_smoothed else "") + (", stays wide" if is_wide else ""))
+    return layers
+
+
+def output_error(product: Recorded, weights: Any, arrays: Mapping[str, np.ndarray],
+                 plan: Plan) -> float:
+    """How far the quantised product is from the true one over the recorded inputs, relative, root
+    mean square; computed by the very kernel that serves."""
+    tensors = open_image(weights)
+    weight = torch.from_numpy(np.concatenate(
+        [float32_array(weights, tensors[f"{name}.weight"]) for name in product.names]))
+    expected = product.inputs @ weight.t()
+    values = np.concatenate([arrays[f"{name}.weight"] for name in product.names])
+    scales = np.concatenate([arrays[f"{name}.scales"] for name in product.names])
+    divisors = arrays.get(f"{product.names[0]}.divisors")
+    kernel = plan.quantised_product(
+        QuantisedWeight(torch.from_numpy(values), torch.from_numpy(scales),
+                        torch.zeros(len(values)),
+                        None if divisors is None else torch.from_numpy(divisors)),
+        product.least, False)
+    found = torch.cat([kernel(_filled(part, plan.fill(len(part))))[:len(part)]
+                       for part in product.inputs.split(plan.rows[-1])])
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-30))
+
+
+def _quantised(names: Sequence[str], wide: Sequence[np.ndarray], bits: int,
+               divisors: np.ndarray | None) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, weight in zip(names, wide):
+        arrays[f"{name}.weight"], arrays[f"{name}.scales"] = quantise(weight, bits, divisors)
+    if divisors is not None:
+        arrays[f"{names[0]}.divisors"] = divisors
+    return arrays
+
+
+def _divisors(product: Recorded, wide: Sequence[np.ndarray]) -> np.ndarray:
+    """What to divide the inputs by so that both they and the weights spread less (Xiao et al. 2023,
+    SmoothQuant); their geometric mean is 1."""
+    inputs = np.maximum(product.largest.numpy(), 1e-5)
+    weights = np.maximum(np.abs(np.concatenate(wide)).max(axis=0), 1e-5)
+    divisors = inputs ** SMOOTHING / weights ** (1 - SMOOTHING)
+    return (divisors / np.exp(np.log(divisors).mean())).astype(np.float32)
+
+
+def _filled(inputs: Tensor, rows: int) -> Tensor:
+    """With rows of zeros behind, up to so many."""
+    return torch.cat([inputs, torch.zeros(rows - len(inputs), inputs.size(1))])
