@@ -18,8 +18,8 @@ from server import gpu_start, gpu_watch, log
 from server.errors import OperatorError
 from server.metrics import ALIVE_UNTIL, PID, Page, Registry
 from server.metrics_schema import GPUS, MAX_GPUS
-from server.pressure import (CRITICAL, SERVING, STATES, DeviceReading, Entered, Leave, Limits,
-                             Pressure, Start, Tighten)
+from server.pressure import (CRITICAL, SERVING, STATES, DeviceReading, Entered, Leave, Pressure,
+                             Start, Tighten)
 from server.processes import ChildSpec, Control, fork
 from server.settings import Settings
 
@@ -165,7 +165,7 @@ class Gpus:
 
     def _know(self, devices: list[dict]) -> None:
         """The watch has named the devices; those of an earlier watch keep their places."""
-        limits, settings = _limits(self.settings), self.settings
+        limits, settings = gpu_start.limits_of(self.settings), self.settings
         for device in devices[:MAX_GPUS]:
             if device["uuid"] not in self.gpus:
                 context = 0 if settings.device == "recorder" else CONTEXT_BYTES
@@ -318,13 +318,6 @@ def _check_script(path: str) -> None:
             parse(file.read())
     except (OSError, ValueError) as error:
         raise OperatorError(f"--faults {path}: {error}") from None
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        settings.gpu_tight_mb << 20, settings.gpu_tight_share, settings.gpu_critical_mb << 20,
-        settings.gpu_critical_share, settings.gpu_hold_s, settings.gpu_back_off_s,
-        settings.gpu_longest_back_off_s)
 
 
 def _reason(child: _Child, status: int) -> str:
