@@ -1,4 +1,4 @@
-"""`python -m tools.build`: a checkpoint in, a bundle with quantised weights out that were judged."""
+"""`python -m tools.build`: a checkpoint in, a bundle with judged 8-bit weights beside it out."""
 
 from __future__ import annotations
 
