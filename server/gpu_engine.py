@@ -91,7 +91,7 @@ def _open(settings) -> Port:
         return Recorder(Script(settings.faults))
     from model.device import cuda
     try:
-        return cuda.Cuda()
+        return cuda.Cuda(gpu_start.limits_of(settings).tight)
     except cuda.Unusable as error:
         raise Unusable(str(error)) from None
 

@@ -13,10 +13,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from server.metrics import Registry
+from server.pressure import Limits
 from server.processes import ChildSpec, Control, arm
 from server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The operator's thresholds and times."""
+    return Limits(
+        settings.gpu_tight_mb << 20, settings.gpu_tight_share, settings.gpu_critical_mb << 20,
+        settings.gpu_critical_share, settings.gpu_hold_s, settings.gpu_back_off_s,
+        settings.gpu_longest_back_off_s)
 
 
 def run(spec: ChildSpec, uuid: str, cuts: int) -> None:

@@ -18,7 +18,7 @@ from server import gpu_start, gpu_watch, log
 from server.errors import OperatorError
 from server.metrics import ALIVE_UNTIL, PID, Page, Registry
 from server.metrics_schema import GPUS, MAX_GPUS
-from server.pressure import (SERVING, STATES, DeviceReading, Entered, Leave, Limits, Pressure,
+from server.pressure import (CRITICAL, SERVING, STATES, DeviceReading, Entered, Leave, Pressure,
                              Start, Tighten)
 from server.processes import ChildSpec, Control, fork
 from server.settings import Settings
@@ -98,9 +98,13 @@ class Gpus:
         is_new = self._model is not None and self._model.generation != generation
         self._model = _Model(generation, dispatcher_name, files)
         for gpu in self.gpus.values():
-            if is_new and gpu.child is not None and gpu.pressure.state in SERVING:
-                gpu.child.said = "reload"
+            if not is_new or gpu.child is None or gpu.pressure.state == CRITICAL:
+                continue
+            gpu.child.said = "reload"
+            if gpu.pressure.state in SERVING:
                 self._tell_to_leave(gpu.child, "reload")
+            else:       # it loads the old model still, and hears nothing meanwhile
+                self._kill(gpu.child, time.monotonic(), "its model was replaced")
 
     def turn(self) -> None:
         """Hears, reaps, judges and obeys; before the master reaps what is not ours."""
@@ -161,7 +165,7 @@ class Gpus:
 
     def _know(self, devices: list[dict]) -> None:
         """The watch has named the devices; those of an earlier watch keep their places."""
-        limits, settings = _limits(self.settings), self.settings
+        limits, settings = gpu_start.limits_of(self.settings), self.settings
         for device in devices[:MAX_GPUS]:
             if device["uuid"] not in self.gpus:
                 context = 0 if settings.device == "recorder" else CONTEXT_BYTES
@@ -314,13 +318,6 @@ def _check_script(path: str) -> None:
             parse(file.read())
     except (OSError, ValueError) as error:
         raise OperatorError(f"--faults {path}: {error}") from None
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        settings.gpu_tight_mb << 20, settings.gpu_tight_share, settings.gpu_critical_mb << 20,
-        settings.gpu_critical_share, settings.gpu_hold_s, settings.gpu_back_off_s,
-        settings.gpu_longest_back_off_s)
 
 
 def _reason(child: _Child, status: int) -> str:

@@ -159,7 +159,7 @@ class Pressure:
         self.has_engine = False
         if reason == "reload":
             self._has_ever_started = False      # the room that it had is there for its successor
-            self._retry_at, self._served_since = now, None
+            self._retry_at, self._served_since, self._room_since = now, None, None
             self._enter(RECOVERING, reason, now)
             return
         if self._served_since is not None and now - self._served_since >= self.limits.good_s:

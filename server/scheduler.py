@@ -276,9 +276,11 @@ class Scheduler:
         engine.is_leaving = engine.is_leaving or failed.fatal
         if failed.fatal and failed.batch == NO_BATCH:
             return True
-        if not engine.runs or engine.runs[0].number != failed.batch:
+        run = next((run for run in engine.runs if run.number == failed.batch), None)
+        if run is None:
             return False
-        ran = engine.runs.popleft().entries
+        engine.runs.remove(run)
+        ran = run.entries
         if engine.hello.kind == GPU:
             self._for_cpu(ran)
             return True

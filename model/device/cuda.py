@@ -54,13 +54,13 @@ class CudaEvent:
 class Cuda:
     """A model.device.port.Port on the one device that CUDA_VISIBLE_DEVICES names. Raises Unusable.
 
-    `memory_limit` is the most that this process may take, in bytes (0: no limit): it then fails
-    itself before it makes a neighbour on the device fail.
+    `spared` tells, of the total, what this process must leave free, in bytes: it then fails itself
+    before it makes a neighbour on the device fail.
     """
 
     kind = "cuda"
 
-    def __init__(self, memory_limit: int = 0) -> None:
+    def __init__(self, spared: Callable[[int], float] = lambda total: 0.0) -> None:
         if torch.version.cuda is None:
             raise Unusable("this torch is built without CUDA")
         try:
@@ -72,8 +72,8 @@ class Cuda:
         except RuntimeError as error:
             raise Unusable(f"CUDA does not start: {_first_line(error)}") from None
         self._free_at_start = free
-        if memory_limit:
-            torch.cuda.set_per_process_memory_fraction(min(memory_limit / total, 1.0), 0)
+        most = max(free - spared(total), 0.0)
+        torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), 0)
         self.dtypes = (torch.float16, torch.bfloat16, torch.float32) \
             if self.capability >= (8, 0) else (torch.float16, torch.float32)
         # Sums of 16-bit products stay in 32 bits.

@@ -19,7 +19,11 @@ RARE = ("job sent again", "job sent alone", "group refused", "refused early: ref
         "front died of sigkill", "answer to a client that left", "row failed in a partial group",
         "engine asked of a dead forkserver", "killed past its lease: engine",
         "killed past its lease: front", "reload ok", "reload failed", "TERM",
-        "TERM during a reload",
+        "TERM during a reload", "batch answered by a GPU", "GPU engine ended with batches",
+        "GPU engine killed past its due", "GPU's logits not finite", "GPU tight: memory_low",
+        "GPU ok: memory_back", "GPU critical: pressure", "GPU critical: allocation",
+        "GPU recovering: cuda_error", "GPU recovering: killed", "GPU recovering: reload",
+        "GPU lost: device_lost", "GPU ok: served",
         *(f"{role} of a {phase} generation died beside another"
           for role in ("front", "dispatcher", "engine", "forkserver")
           for phase in ("rehearsal", "serving", "replaced")),

@@ -8,7 +8,9 @@ from unittest import mock
 from server import supervise
 from server.generation import Generation
 from server.inflight import InFlight
+from server.messages import CPU, GPU
 from server.scheduler import Scheduler
+from server.turns import RUNNING
 from tests.simulate import front, master, roles
 
 
@@ -194,9 +196,33 @@ def death_before_the_commit_is_repaired() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def gpu_death_blames_texts() -> Iterator[None]:
+    """What a GPU engine ran when it died is suspected as if a CPU engine had died of it; but of
+    such deaths no verdict ever comes."""
+    real = Scheduler.engine_gone
+
+    def engine_gone(self, index, incarnation):
+        engine = self._engines.get((index, incarnation))
+        if engine is not None and engine.hello.kind == GPU:
+            engine.hello.kind = CPU
+        real(self, index, incarnation)
+
+    with mock.patch.object(Scheduler, "engine_gone", engine_gone):
+        yield
+
+
+@contextlib.contextmanager
+def gpu_gets_it_again() -> Iterator[None]:
+    """A GPU's leftovers are queued like anything else, so the next GPU falls over them too."""
+    with mock.patch.object(Scheduler, "_for_cpu", lambda self, ran: self._queue_again(
+            [entry for entry in ran if entry.where == RUNNING])):
+        yield
+
+
 BROKEN: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     make.__name__: make for make in (
         no_incarnation_check, job_number_reused, no_resend, double_count, timers_before_sockets,
         death_before_done, lease_not_moved, outside_kill_is_poison, old_closes_at_the_commit,
         old_ends_undrained, clients_come_before_the_commit, engines_join_any_dispatcher,
-        death_before_the_commit_is_repaired)}
+        death_before_the_commit_is_repaired, gpu_death_blames_texts, gpu_gets_it_again)}

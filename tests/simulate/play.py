@@ -10,6 +10,7 @@ from server.messages import Row
 from server.orders import Plan
 from server.scheduler import Policy
 from server.supervise import LATE_S
+from tests.simulate import gpu
 from tests.simulate.front import Front
 from tests.simulate.master import Master
 from tests.simulate.roles import Engine, House, stamped
@@ -82,6 +83,7 @@ class _Play:
         kinds = ["kill engine", "kill dispatcher", "kill front", "kill forkserver", "crash engine",
                  "crash dispatcher", "crash unseen", "stop one", "stop all", "cut link"]
         self.kinds = [kind for kind in kinds if world.rng.random() < 0.5]
+        self.gpu = gpu.GpuHost(self.house, self._serving) if world.rng.random() < 0.6 else None
         self.trap_share = world.pick([0.0, 0.0, 0.01, 0.03])
 
     def run(self) -> Outcomes:
@@ -94,6 +96,7 @@ class _Play:
             while at < FAULTS_UNTIL_S:
                 world.at(at, self._fault, world.pick(self.kinds))
                 at += world.between(0.2, 2.0) * pace_s
+        self._plan_gpu_faults()
         self._plan_reloads()
         world.run(FAULTS_UNTIL_S + 1.5, self._has_ended)
         world.run(world.now + self.house.limits.max_age_s + 20.0,
@@ -101,6 +104,22 @@ class _Play:
         self._judge_end()
         return Outcomes(self.seed, self.finished, self.house.reached, self.house.violations,
                         self.digest.hexdigest())
+
+    def _plan_gpu_faults(self) -> None:
+        world = self.world
+        if self.gpu is None:
+            return
+        at, pace_s = FAULTS_FROM_S, world.pick([0.3, 0.3, 1.0, 100.0])
+        while at < FAULTS_UNTIL_S:
+            world.at(at, self.gpu.fault, world.pick(list(gpu.FAULTS)))
+            at += world.between(0.2, 2.0) * pace_s
+        if world.rng.random() < 0.15:
+            world.at(world.between(FAULTS_FROM_S, FAULTS_UNTIL_S), self.gpu.fault, "lost device")
+
+    def _serving(self) -> int:
+        """The generation that is serving; 0 before the first."""
+        return max((generation for generation, phase in self.master.phases.items()
+                    if phase == "serving"), default=0)
 
     def _plan_reloads(self) -> None:
         """Some seeds ask for new models, alone and in haste; a few end with TERM."""

@@ -69,6 +69,7 @@ class Dispatcher(Process):
         self.by_key: dict[object, End] = {}
         self.is_up = self.has_worked = True
         self.on_first_engine = None
+        self.fell_on_gpus: set[bytes] = set()
         house.dispatcher[generation] = self
 
     def turn(self, items: list, now: float) -> float | None:
@@ -123,10 +124,23 @@ class Dispatcher(Process):
         if who is None or self.by_key.get(who) is not end:
             return
         del self.by_key[who]
+        if end.peer.owner is not None and end.peer.owner.role == "gpu_engine":
+            self.fell_on_gpus.update(row.ids for batch in end.peer.owner.assigned
+                                     for row in batch.rows)
         if who[0] == "front":
             self.scheduler.front_gone(who[1:])
         else:
             self.scheduler.engine_gone(*who[1:])
+
+    def _judge_choice(self, engine: "Engine", batch: Batch) -> None:
+        """The oracle of GPUs: none gets what one fell over, and CPU engines are parked."""
+        if engine.role == "gpu_engine":
+            if any(row.ids in self.fell_on_gpus for row in batch.rows):
+                self.house.violate("a GPU gets a text that a GPU fell over")
+        elif self.scheduler._gpus():
+            run = self.scheduler._engines[engine.index, engine.incarnation].runs[-1]
+            if not all(entry.is_alone or entry.is_for_cpu for entry in run.entries):
+                self.house.violate("a CPU engine works though a GPU serves")
 
     def _act(self, now: float) -> None:
         for action in self.scheduler.take_actions(now):
@@ -135,6 +149,7 @@ class Dispatcher(Process):
                 end.send(action.batch)
                 engine = end.peer.owner
                 engine.assigned.append(action.batch)
+                self._judge_choice(engine, action.batch)
                 if engine.died_of_fault and len(engine.assigned) == 1:
                     self.house.blame(action.batch)      # dead already, its end not yet seen
             elif isinstance(action, SendState):
