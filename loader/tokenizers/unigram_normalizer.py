@@ -162,6 +162,10 @@ class Normalizer:
         """Whether nothing joins the code points before and behind a place in the text."""
         return text[at] not in self._joining and text[at - 1] not in self._joining
 
+    def stays(self, letter: str) -> bool:
+        """Whether a code point is its own form, and nothing joins it."""
+        return letter not in self._joining and self.form(letter) == letter
+
     def is_loose_space(self, text: str, at: int) -> bool:
         """Whether the space at a place in the text, not at its ends, has loose neighbours."""
         return text[at + 1] not in self._joining and text[at - 1] not in self._joining
