@@ -15,7 +15,7 @@ from typing import Any
 from loader.tokenizers.added import AddedTokens
 from loader.tokenizers.chunk_cache import ChunkCache
 from loader.tokenizers.encoding import WHOLE_CHARACTERS, Frame, Tokenizer
-from loader.tokenizers.grapheme_clusters import JOINS_SPACE_BEFORE, JOINS_SPACE_BEHIND
+from loader.tokenizers.grapheme_clusters import FOLLOWING, PREPENDED
 from loader.tokenizers.metaspace import Marker, Metaspace
 from loader.tokenizers.unigram_normalizer import SPACE_SET, Normalizer
 from loader.tokenizers.unigram_paths import Pieces
@@ -99,7 +99,7 @@ class Unigram(Tokenizer):
             at = -1
             if end > WHOLE_CHARACTERS:
                 at = text.find(" ", end - WHOLE_CHARACTERS, end)
-                if at < 0 or at > 0 and text[at - 1] in JOINS_SPACE_BEHIND:
+                if at < 0 or at > 0 and text[at - 1] in PREPENDED:
                     break
             try:
                 ids = self._chunked(text[at + 1:end], at < 0, end == len(text))
@@ -135,7 +135,7 @@ class Unigram(Tokenizer):
         if self._plain.fullmatch(chunk):
             return self._pieces.best(self._prefix + chunk)
         form = self._normalizer.form(chunk)
-        if chunk[0] in JOINS_SPACE_BEFORE or chunk[-1] in JOINS_SPACE_BEHIND \
+        if chunk[0] in FOLLOWING or chunk[-1] in PREPENDED \
                 or self._added_part.search(chunk) or self._added_part.search(form):
             raise _Joined
         if not self._rules.splits and (
