@@ -14,6 +14,8 @@ import numpy
 
 # Words longer than this, in bytes, are merged in stretches of so many; one takes some 3 ms.
 STRETCH = 512
+# Doubled up to this where many tokens reach across its end, as in lines of dashes.
+LONGEST_STRETCH = 1 << 13
 # How far in front of a stretch's end a place is looked for that what follows cannot change.
 TAIL = 64
 
@@ -82,17 +84,23 @@ class Merges:
         """The pieces of a long word in order, some or none after each bounded piece of work.
 
         A stretch is merged as if the word ended with it. The last end of a piece of the whole word
-        that lies in the stretch is its end or one of a few others; and up to such a place the whole
-        word has the pieces of the word that ends there. So what all these have in common counts.
+        that lies in the stretch is its end or one of a few other places; what words that end at
+        these have in common, the whole word has.
         """
         at, size = 0, STRETCH
         while at + size < len(word):
             end = at + size
+            places = self._last_ends(word, at, end)
+            yield []
+            if size < min(len(places) ** 2 // 2, LONGEST_STRETCH):
+                # Comparing so many ends would cost more than the stretch itself.
+                size *= 2
+                continue
             pieces = self.pieces(word[at:end])
             yield []
             ends = [at + offset for offset in accumulate(map(len, pieces))]
             count = 0
-            for count in self._settled(word, at, end, ends):
+            for count in self._settled(word, places, ends):
                 yield []
             if count:
                 yield pieces[:count]
@@ -101,22 +109,22 @@ class Merges:
                 size *= 2
         yield self.pieces(word[at:])
 
-    def _settled(self, word: str, at: int, end: int, ends: list[int]) -> Iterator[int]:
+    def _settled(self, word: str, places: list[int], ends: list[int]) -> Iterator[int]:
         """The last number given: how many of the stretch's pieces, whose ends are given, are the
         whole word's as well. Before it comes 0 after each piece of work.
 
-        It is enough to compare the last ones. Let a piece of the stretch end at A and another
+        The whole word ends a piece at one of `places`, the last first, and up to there it has the
+        pieces of the word that ends there. It is enough to compare the last of these. Let a piece of the stretch end at A and another
         behind it at B, and let the word from A to some other end of a stretch have an end of a
         piece at B too. Then between A and B the same happens in both, at A as well, which no
         merge crosses in the one: so none crosses it in the other.
         """
-        places = self._last_ends(word, at, end)
         others = sorted(set(places).difference(ends))
         if not others:
             # Up to an end of a piece here that is the whole word's last one too, all is the same.
             yield bisect_right(ends, places[-1])
             return
-        count = bisect_left(ends, min(end - TAIL, places[-1]))
+        count = bisect_left(ends, min(places[0] - TAIL, places[-1]))
         while count > 0:
             start, known = ends[count - 1], set(ends[count:])
             for other in others:
