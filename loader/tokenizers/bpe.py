@@ -6,6 +6,7 @@ has it.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from itertools import chain
 
@@ -22,6 +23,9 @@ LONG_WORD = STRETCH // 4
 
 
 def _composed(text: str) -> str:
+    # What a newer Unicode than the reference's leaves as it is, the reference leaves.
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text
     return normal_form("NFC", ordered(text))
 
 

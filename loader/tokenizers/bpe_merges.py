@@ -114,10 +114,10 @@ class Merges:
         whole word's as well. Before it comes 0 after each piece of work.
 
         The whole word ends a piece at one of `places`, the last first, and up to there it has the
-        pieces of the word that ends there. It is enough to compare the last of these. Let a piece of the stretch end at A and another
-        behind it at B, and let the word from A to some other end of a stretch have an end of a
-        piece at B too. Then between A and B the same happens in both, at A as well, which no
-        merge crosses in the one: so none crosses it in the other.
+        pieces of the word that ends there. It is enough to compare the last of these. Let a piece
+        of the stretch end at A and another behind it at B, and let the word from A to some other
+        place have an end of a piece at B too. Then between A and B the same happens in both, at A
+        as well, which no merge crosses in the one: so none crosses it in the other.
         """
         others = sorted(set(places).difference(ends))
         if not others:
