@@ -58,7 +58,6 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
     table, name = files.tokenizer_json, files.tokenizer_config.get("tokenizer_class")
     processor = table.get("post_processor") if table else None
     is_roberta = isinstance(processor, dict) and processor.get("type") == "RobertaProcessing"
-    frame = list(file_frame(processor, ids)) if processor is not None else None
     if name in ROBERTA_CLASSES or name is None and (table is None or is_roberta):
         for role in ("cls_token", "sep_token"):
             if named[role] not in ids:
@@ -68,6 +67,8 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
         if not isinstance(adds_space, bool):
             raise CheckpointError(f"tokenizer_config.json: add_prefix_space is "
                                   f"{shown(adds_space)}, not true or false.")
+        if processor is not None:
+            file_frame(processor, ids)  # not followed, but it has to make sense
         first, last = ids[named["cls_token"]], ids[named["sep_token"]]
         return {"composes": False, "pattern": "gpt2", "adds_space": adds_space,
                 "frame": [[first], [last, last], [last], None]}
@@ -76,17 +77,16 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
                               "for such files is RobertaTokenizer.")
     pattern, adds_space = _pattern(table.get("pre_tokenizer"))
     return {"composes": _composes(table.get("normalizer")), "pattern": pattern,
-            "adds_space": adds_space, "frame": frame or list(file_frame(processor, ids))}
+            "adds_space": adds_space, "frame": list(file_frame(processor, ids))}
 
 
 def _check_model(model: dict[str, Any]) -> None:
     """Refuses what no byte-level model of ours has."""
-    for key, served in (("dropout", (None, 0)), ("continuing_subword_prefix", (None, "")),
+    for key, served in (("dropout", (None, 0, 0.0)), ("continuing_subword_prefix", (None, "")),
                         ("end_of_word_suffix", (None, "")), ("byte_fallback", (None, False)),
                         ("ignore_merges", (None, False, True))):
         value = model.get(key)
-        if not any(value is one or value == one and type(value) in (int, float, str)
-                   for one in served):
+        if (type(value), value) not in [(type(one), one) for one in served]:
             raise CheckpointError(f"tokenizer.json: the model's {key} is {shown(value)}, served "
                                   f"is {shown(served[-1])}.")
 
