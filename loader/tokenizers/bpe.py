@@ -40,7 +40,7 @@ class BPE(AroundAdded):
         super().__init__(Frame(*table["frame"]), table["cuts_left"], table["added"],
                          _composed if table["composes"] else _unchanged)
         self._words = WordCutter(table["pattern"])
-        self._merges = Merges(table["vocabulary"], table["merges"])
+        self._merges = Merges(table["vocabulary"], table["ranks"], table["cuts"], table["others"])
         self._takes_whole: bool = table["takes_whole"]
         self._adds_space: bool = table["adds_space"]
         self._cache = ChunkCache(self._word_ids)

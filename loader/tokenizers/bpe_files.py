@@ -6,6 +6,7 @@ from typing import Any
 
 from loader.errors import CheckpointError, shown
 from loader.tokenizers.added_files import added_rows
+from loader.tokenizers.bpe_merges import merge_table
 from loader.tokenizers.files import TokenizerFiles
 from loader.tokenizers.frame_files import file_frame
 from loader.tokenizers.settings_files import (
@@ -25,7 +26,7 @@ SPLITS = {
 
 
 def bpe_table(files: TokenizerFiles) -> dict[str, Any]:
-    """The JSON-able table that `BPE` takes. Raises CheckpointError."""
+    """The table that `BPE` takes. Raises CheckpointError."""
     if files.tokenizer_json is None:
         vocabulary, merges = files.vocab_json, _text_merges(files.merges_txt)
         where = ("vocab.json", "merges.txt")
@@ -45,8 +46,9 @@ def bpe_table(files: TokenizerFiles) -> dict[str, Any]:
     named = special_names(files, DEFAULTS)
     added = added_rows(files, ids, named)
     ids = {**ids, **{row[0]: row[1] for row in added}}
+    ranks, cuts, others = merge_table(reached, _merges(merges, ids, where[1]))
     return {
-        "vocabulary": reached, "merges": _merges(merges, reached, ids, where[1]), "added": added,
+        "vocabulary": reached, "ranks": ranks, "cuts": cuts, "others": others, "added": added,
         "takes_whole": files.tokenizer_json is not None and bool(model.get("ignore_merges")),
         "cuts_left": cuts_left(files), **_parts(files, ids, named, where[0]),
     }
@@ -142,9 +144,8 @@ def _text_merges(data: bytes) -> list[str]:
     return [line for line in lines if line and not line.startswith("#version")]
 
 
-def _merges(merges: Any, reached: dict[str, int], ids: dict[str, int],
-            where: str) -> list[list[int]]:
-    """[id of what it makes, bytes of its left part] of each merge, in order."""
+def _merges(merges: Any, ids: dict[str, int], where: str) -> list[tuple[str, str]]:
+    """Each merge's left and right token, as bytes, in order."""
     if not isinstance(merges, list):
         raise CheckpointError(f"{where}: merges is {shown(merges)}, not a list; save the "
                               "tokenizer again.")
@@ -162,7 +163,7 @@ def _merges(merges: Any, reached: dict[str, int], ids: dict[str, int],
         left, right = map(_written, pair)
         # One with a token that no bytes are written as is never used.
         if left is not None and right is not None:
-            found.append([reached[left + right], len(left)])
+            found.append((left, right))
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 import numpy
 
@@ -22,36 +23,20 @@ TAIL = 64
 # Tokens that begin a stretch's end are sought by so many first bytes.
 HEAD = 2
 
-_NEVER = 1 << 31
+_NEVER = (1 << 31) - 1
 
 
 class Merges:
-    """The vocabulary and merges of one tokeniser.
+    """The vocabulary and merges of one tokeniser; `ranks`, `cuts` and `others` as `merge_table`
+    gives them."""
 
-    `merges` are, in the order of their ranks, [the id they make, the bytes of their left part].
-    """
-
-    def __init__(self, vocabulary: dict[str, int], merges: list[list[int]]) -> None:
+    def __init__(self, vocabulary: dict[str, int], ranks: numpy.ndarray, cuts: numpy.ndarray,
+                 others: list[list[Any]]) -> None:
         self.vocabulary = vocabulary
-        size = max(vocabulary.values(), default=0) + 1
-        made = numpy.array(merges, dtype=numpy.int64).reshape(-1, 2)
-        # Of most tokens one pair makes them: its rank, and where it is cut, by the token's id.
-        ranks, cuts = numpy.full(size, _NEVER), numpy.zeros(size, dtype=numpy.int64)
-        ranks[made[:, 0]] = numpy.arange(len(made))
-        cuts[made[:, 0]] = made[:, 1]
-        self._ranks, self._cuts = ranks.tolist(), cuts.tolist()
-        self._others = self._other_pairs(made)
+        # Views of the table's memory, which processes share, and quicker than arrays to index.
+        self._ranks, self._cuts = memoryview(ranks), memoryview(cuts)
+        self._others = {(left, right): rank for left, right, rank in others}
         self._longest: dict[str, int] | None = None
-
-    def _other_pairs(self, made: numpy.ndarray) -> dict[tuple[str, str], int]:
-        """The ranks of pairs that make a token which a later pair makes too."""
-        numbers, counts = numpy.unique(made[:, 0], return_counts=True)
-        several = set(numbers[counts > 1].tolist())
-        if not several:
-            return {}
-        tokens = {number: token for token, number in self.vocabulary.items() if number in several}
-        return {(tokens[number][:cut], tokens[number][cut:]): rank
-                for rank, (number, cut) in enumerate(made.tolist()) if number in several}
 
     def pieces(self, word: str) -> list[str]:
         """The word's pieces. Quadratic, if fast: for words up to some STRETCH."""
@@ -156,6 +141,22 @@ class Merges:
         if self._cuts[token] == len(left):
             return self._ranks[token]
         return self._others.get((left, right), _NEVER) if self._others else _NEVER
+
+
+def merge_table(vocabulary: dict[str, int], pairs: list[tuple[str, str]],
+                ) -> tuple[numpy.ndarray, numpy.ndarray, list[list[Any]]]:
+    """(ranks, cuts, others) of pairs in the order of their ranks.
+
+    Of most tokens one pair makes them: its rank and the bytes of its left part, by the token's id,
+    int32 [ids]. The others are of tokens that several pairs make: [left, right, rank].
+    """
+    size = max(vocabulary.values(), default=0) + 1
+    ranks, cuts = numpy.full(size, _NEVER, numpy.int32), numpy.zeros(size, numpy.int32)
+    made: dict[str, list[list[Any]]] = {}
+    for rank, (left, right) in enumerate(pairs):
+        made.setdefault(left + right, []).append([left, right, rank])
+        ranks[vocabulary[left + right]], cuts[vocabulary[left + right]] = rank, len(left)
+    return ranks, cuts, [pair for several in made.values() if len(several) > 1 for pair in several]
 
 
 def _longest_pieces(vocabulary: dict[str, int]) -> dict[str, int]:
