@@ -2,6 +2,7 @@
 
     python -m bench.engine [--short] [--model DIR] [--texts FILE ...] [--base]
         [--peer ort|ct2|openvino ...] [--peer-python PATH] [--invariance] [--roofline]
+        [--shapes 8x32 ...] [--only int8 ct2-int8 ...]
 
 One JSON line a figure on stdout, the same as tables on stderr. Values are medians over interleaved
 rounds of processor time (all threads of the contender's process; `wall_ms` is beside it), `best_ms`
@@ -56,6 +57,14 @@ PEER_CONTENDERS = {
 SAME_LENGTH_MODES = ("whole", "256", "alone")
 
 
+def shape(text: str) -> tuple[int, int]:
+    """(texts, tokens) of TEXTSxTOKENS, both above 0."""
+    texts, _, tokens = text.partition("x")
+    if not (texts.isdecimal() and tokens.isdecimal() and int(texts) and int(tokens)):
+        raise argparse.ArgumentTypeError(f"{text} is no shape; one is 8x32: texts x tokens")
+    return int(texts), int(tokens)
+
+
 def same_length(texts: int, tokens: int, vocab: int) -> list[np.ndarray]:
     """Rows of random ids, the same for a shape."""
     chance = random.Random(f"{SEED} {texts} {tokens}")
@@ -72,8 +81,11 @@ def open_contenders(stack: contextlib.ExitStack, model: Model, python: str | Non
     """The ladder, then the peers; who cannot run is named in a sentence on stderr."""
     from bench.eager import Eager  # torch, only now
 
+    def is_wanted(key: str) -> bool:
+        return not options.only or key in options.only
+
     contenders: list[Contender] = [Eager(model.card, model.tensors())]
-    for precision in PRECISIONS:
+    for precision in filter(is_wanted, PRECISIONS):
         try:
             contenders.append(Ours(model, precision))
         except Unoffered as error:
@@ -84,7 +96,7 @@ def open_contenders(stack: contextlib.ExitStack, model: Model, python: str | Non
     calibration = some(model.encode(read_texts(options.calibrate or options.texts[0])),
                        CALIBRATION_TEXTS)
     for peer in options.peer:
-        for key in PEER_CONTENDERS[peer]:
+        for key in filter(is_wanted, PEER_CONTENDERS[peer]):
             try:
                 contenders.append(stack.enter_context(
                     PeerContender(python, key, model.folder, cache, calibration)))
@@ -97,7 +109,7 @@ def measure_grid(model: Model, contenders: Sequence[Contender], options: argpars
                  rounds: int) -> None:
     """Batches of one shape: everybody with the same ids, called in the way that is fastest."""
     results = {}
-    for texts, tokens in GRID_SHORT if options.short else GRID:
+    for texts, tokens in options.shapes:
         if tokens > model.card["max_tokens"]:
             continue
         rows = same_length(texts, tokens, model.card["vocab_size"])
@@ -137,8 +149,7 @@ def draw_roofline(model: Model, contenders: Sequence[Contender], options: argpar
 
     vocab = model.card["vocab_size"]
     batches = {f"{texts}x{tokens}": same_length(texts, tokens, vocab)
-               for texts, tokens in (GRID_SHORT if options.short else GRID)
-               if tokens <= model.card["max_tokens"]}
+               for texts, tokens in options.shapes if tokens <= model.card["max_tokens"]}
     if not options.base:
         batches |= {path.name: some(model.encode(read_texts(path)), RAGGED_TEXTS)
                     for path in options.texts}
@@ -161,7 +172,13 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--peer-python", help="a Python that has the peers, else .bench-venv")
     parser.add_argument("--invariance", action="store_true")
     parser.add_argument("--roofline", action="store_true")
-    return parser, parser.parse_args()
+    parser.add_argument("--shapes", type=shape, nargs="+", metavar="TEXTSxTOKENS",
+                        help="the grid")
+    parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER",
+                        help="beside eager, which the others are compared with; as in figures")
+    options = parser.parse_args()
+    options.shapes = options.shapes or (GRID_SHORT if options.short else GRID)
+    return parser, options
 
 
 def main() -> None:

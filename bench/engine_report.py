@@ -26,7 +26,7 @@ def precision_of(key: str) -> str:
 def comparisons(timings: Sequence[Timing]) -> list[tuple[Timing, Timing, str]]:
     """(ours, the rival's, kind) for each of our precisions, each peer and class, and each kind of
     mode: alone, buckets, and best of all. Of a peer's several forms the one with the least median
-    is held against us."""
+    is held against us. Our own fp32 is a rival of our other precisions."""
     found = []
     for mine in timings:
         if mine.contender.key not in PRECISIONS:
@@ -34,7 +34,10 @@ def comparisons(timings: Sequence[Timing]) -> list[tuple[Timing, Timing, str]]:
         rivals: dict[tuple[str, str, str], Timing] = {}
         for other in timings:
             key = other.contender.key
-            if key in PRECISIONS or precision_of(key) not in RIVALS[mine.contender.key]:
+            is_rival = precision_of(key) in RIVALS[mine.contender.key]
+            if key in PRECISIONS:
+                is_rival = key == "fp32" != mine.contender.key
+            if not is_rival:
                 continue
             for kind in {other.mode if other.mode in ("alone", "buckets") else "best", "best"}:
                 place = (key.split("-")[0], precision_of(key), kind)
@@ -121,8 +124,9 @@ def _emit_ratios(timings: Sequence[Timing], **facts: object) -> dict[str, float]
         runs = ratios(mine, other)
         emit("engine.ratio", median(runs), "x", runs, ours=mine.contender.key,
              against=other.contender.key, mode=other.mode, kind=kind, **facts)
-        peer, rival = other.contender.key.split("-")[0], precision_of(other.contender.key)
-        title = f"{mine.contender.key}: {peer} {rival}"
+        key = other.contender.key
+        peer = "our" if key in PRECISIONS else key.split("-")[0]
+        title = f"{mine.contender.key}: {peer} {precision_of(key)}"
         found[title if kind == "best" else f"{title}, {kind}"] = median(runs)
     return found
 

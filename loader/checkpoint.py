@@ -33,6 +33,9 @@ class Folder:
 
     def has(self, name: str) -> bool:
         """True if the folder has an entry of exactly this name, whatever it is."""
+        return self._is_there(name)
+
+    def _is_there(self, name: str) -> bool:
         try:
             os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         except OSError:
@@ -80,7 +83,7 @@ class Folder:
     def _open_fault(self, name: str, error: OSError) -> str:
         if error.errno == errno.ELOOP:
             return "is a link that leads back to itself; download the checkpoint again"
-        if error.errno == errno.ENOENT and self.has(name):
+        if error.errno == errno.ENOENT and self._is_there(name):
             return "is a link to a file that is not there; download the checkpoint again"
         if error.errno == errno.ENOENT:
             return "is missing; download the checkpoint again, or correct --model"

@@ -127,11 +127,12 @@ def read_labels(config: Mapping[str, Any]) -> list[str]:
 def score_function(config: Mapping[str, Any], labels: int) -> str:
     """"softmax", "sigmoid" or "none" (raw logits), chosen in the reference's order.
 
-    An activation that sentence-transformers stored comes before all: the checkpoint's own training
-    framework would apply it. Then problem_type, then the number of labels.
+    An activation that sentence-transformers stored for a cross-encoder's single output comes before
+    all: the checkpoint's own training framework would apply it. Then problem_type, then the number
+    of labels; those of several labels are scores of a choice, whatever was stored beside them.
     """
     stored = _stored_activation(config)
-    if stored is not None:
+    if stored is not None and labels == 1:
         return stored
     kind = config.get("problem_type")
     if kind not in (None, "regression", "single_label_classification",

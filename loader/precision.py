@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loader.bundle import MANIFEST, passed_precisions
 from loader.errors import CheckpointError
+from loader.manifest import MANIFEST, passed_precisions
 
 # Of a plain checkpoint, which nobody has measured: fp32 is exact, the other two round each weight
 # by at most 2^-9 of it and are served to those who ask.

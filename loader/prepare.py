@@ -22,6 +22,7 @@ from loader.checkpoint import Folder
 from loader.config import choose_family, read_labels, score_function, whole
 from loader.errors import CheckpointError
 from loader.family import FamilySpec
+from loader.manifest import read_goldens, tolerances
 from loader.precision import candidates
 from loader.stored import Stored
 from loader.strict_json import read_object
@@ -103,6 +104,10 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
         wanted = family.tensors(settings, len(labels)) if family.needs_weights else {}
         tensors = match_tensors(wanted, family.prefix, weights)
         quantised = _quantised(opened, wanted, precisions, stack)
+        if manifest:
+            goldens = read_goldens(manifest, vocab_size, limit, family.pair_types(settings),
+                                   len(labels))
+            opened.check_rest()
         wide = {key: tensor for key, tensor in tensors.items() if key in quantised}
         version = _Version({**sources, "config.json": config_bytes})
         weights_fd = _sealed_weights({**tensors, **quantised}, version)
@@ -118,9 +123,7 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
             "pair_types": family.pair_types(settings), "precisions": precisions,
             "precision": precisions[0], "precision_why": why, "settings": settings}
     if manifest:
-        card["self_test"] = manifest["goldens"]
-        card["tolerances"] = {precision: facts["tolerance"]
-                              for precision, facts in manifest["precisions"].items()}
+        card["self_test"], card["tolerances"] = goldens, tolerances(manifest)
     return Prepared(card, pack_table(table), weights_fd, wide_fd)
 
 

@@ -34,11 +34,12 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 60.0
 class House:
     """`python -m server` as a child; a context manager that leaves nothing running."""
 
-    def __init__(self, arguments: Sequence[str], descriptor_limit: int | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], descriptor_limit: int | None = None,
+                 port: int = 0) -> None:
         self.log: list[bytes] = []
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "server", "--port", "0", *arguments], cwd=ROOT,
+            [sys.executable, "-m", "server", "--port", str(port), *arguments], cwd=ROOT,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=descriptor_limit and (lambda: resource.setrlimit(
                 resource.RLIMIT_NOFILE, (descriptor_limit, descriptor_limit))))

@@ -1,11 +1,12 @@
 """bench/rounds.py and bench/engine_report.py: who ran when, and what is made of it."""
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 
-from bench.engine import same_length, some
+from bench.engine import same_length, shape, some
 from bench.engine_report import comparisons, precision_of, report_grid, report_invariance
 from bench.engine_report import report_ragged
 from bench.rounds import (BURST_RUNS_MOST, Burst, Timing, agreement, burst_runs, fastest_mode,
@@ -94,12 +95,14 @@ def timing(key: str, mode: str, took: float) -> Timing:
 
 def test_report_comparisons_hold_ours_against_the_best_form_of_each_peer():
     timings = [timing("eager", "whole", 9.0), timing("int8", "whole", 1.0),
+               timing("fp32", "whole", 7.0),
                timing("ort-fp32", "256", 5.0), timing("ort-int8", "256", 2.0),
                timing("ort-int8", "alone", 4.0), timing("ort-int8-fused", "alone", 3.0),
                timing("ct2-int8", "buckets", 6.0)]
     found = {(mine.contender.key, other.contender.key, other.mode, kind)
-             for mine, other, kind in comparisons(timings)}
-    assert found == {("int8", "ort-int8", "256", "best"),
+             for mine, other, kind in comparisons(timings) if mine is timings[1]}
+    assert found == {("int8", "fp32", "whole", "best"),
+                     ("int8", "ort-int8", "256", "best"),
                      ("int8", "ort-int8-fused", "alone", "alone"),
                      ("int8", "ct2-int8", "buckets", "best"),
                      ("int8", "ct2-int8", "buckets", "buckets")}
@@ -150,3 +153,10 @@ def test_engine_rows_of_a_shape_are_the_same_each_time():
     assert all(5 <= value < 100 for row in first for value in row)
     assert len(some(ROWS * 50, 7)) == 7
     assert len(some(ROWS, 7)) == 2
+
+
+def test_engine_shape_is_texts_by_tokens():
+    assert shape("8x32") == (8, 32)
+    for wrong in ("8", "8x", "x32", "0x8", "8x-1", "8x32x2"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no shape"):
+            shape(wrong)

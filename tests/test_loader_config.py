@@ -113,9 +113,9 @@ SIGMOID = "torch.nn.modules.activation.Sigmoid"
     ({"problem_type": "single_label_classification"}, 2, "softmax"),
     ({OLD: IDENTITY}, 1, "none"), ({OLD: SIGMOID}, 1, "sigmoid"),
     ({NEW: {"activation_fn": IDENTITY, "version": "4.0.1"}}, 1, "none"),
-    ({NEW: {"activation_fn": SIGMOID}}, 3, "sigmoid"), ({NEW: {"version": "5.0"}}, 3, "softmax"),
+    ({NEW: {"activation_fn": SIGMOID}}, 3, "softmax"), ({NEW: {"version": "5.0"}}, 3, "softmax"),
     ({NEW: {"activation_fn": SIGMOID}, OLD: IDENTITY}, 1, "sigmoid"),
-    ({NEW: {"activation_fn": IDENTITY}, "problem_type": "multi_label_classification"}, 2, "none"),
+    ({NEW: {"activation_fn": IDENTITY}, "problem_type": "multi_label_classification"}, 2, "sigmoid"),
 ])
 def test_score_function_follows_the_reference(config, labels, function):
     assert score_function(config, labels) == function

@@ -19,8 +19,7 @@ LIMIT_S = 2.0
 GIB_IN_KIB = 1 << 20
 
 # Of families whose programs are there before their tokenizers.
-LATER_TOKENIZERS = {"roberta", "camembert", "xlm-roberta", "mpnet", "albert", "deberta-v2",
-                    "modernbert"}
+LATER_TOKENIZERS = {"camembert", "xlm-roberta", "albert", "deberta-v2"}
 REASONS = {
     "refuse-mlm-only": "BertForMaskedLM, not a sequence", "refuse-gpt2": "model_type 'gpt2'",
     "refuse-token-classification": "BertForTokenClassification, not a sequence",
@@ -116,7 +115,7 @@ def test_prepare_golden_folders_follow_the_manifest(shared):
             problems += card_problems(prepared.card, json.loads(
                 (folder / "golden.json").read_text()))
     assert not problems, "\n".join(problems)
-    assert served >= 50
+    assert served >= 65
 
 
 def card_problems(card: dict, golden: dict) -> list[str]:

@@ -13,9 +13,10 @@ from model.device.script import Script, write
 from model.families.table import build
 from model.grid import buckets
 from model.program import Row
-from model.programs.bert_padded import PaddedBert, Weights
 from model.programs.graphs import SLOTS, CheckFailed, GraphProgram
 from model.programs.image import Image
+from model.programs.padded import Weights
+from model.programs.padded_post_norm import bert
 from model.programs.script import script, settle
 from tests.tiny_bert import make_model, make_rows
 
@@ -28,7 +29,7 @@ def made():
     settle()
     card, image = make_model(LABELS)
     weights = Weights(Image(image), card["settings"], torch.float32, (0, 0), lambda tensor: tensor)
-    return card, image, script(PaddedBert(weights, card["settings"]))
+    return card, image, script(bert(weights, card["settings"]))
 
 
 def _program(made, faults: str = "", network=None, cap: int = 128, **options) -> GraphProgram:

@@ -55,7 +55,7 @@ def test_products_of_any_number_of_rows_agree(kind, shape):
     assert counts, "no kernel of this machine keeps every bit"
     kernel, x = make_random(kind, name, *shape)
     expected = kernel(x[:counts[-1]].clone())
-    for count in counts[:-1]:
+    for count in (*counts[:6], *counts[6:-1:9]):
         for shift in (0, counts[-1] - count):
             found = kernel(x[shift:shift + count].clone())
             assert torch.equal(found, expected[shift:shift + count]), (count, shift)

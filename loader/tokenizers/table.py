@@ -5,7 +5,6 @@ A kind is one row here: how its files become a table, and the class that the tab
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,12 +13,16 @@ from loader.tokenizers.bpe import BPE
 from loader.tokenizers.bpe_files import bpe_table
 from loader.tokenizers.encoding import Encoding, Frame, Tokenizer
 from loader.tokenizers.files import TokenizerFiles
+from loader.tokenizers.packed import pack_table, unpack_table
+from loader.tokenizers.unigram import Unigram
+from loader.tokenizers.unigram_files import unigram_table
 from loader.tokenizers.wordpiece_added import open_wordpiece
 from loader.tokenizers.wordpiece_files import wordpiece_table
 
 
 class Kind(NamedTuple):
-    """`compile` raises CheckpointError and gives a JSON-able table; `open` takes that table."""
+    """`compile` raises CheckpointError and gives a table that `pack_table` takes; `open` takes that
+    table, its arrays in memory that it may keep views of."""
 
     compile: Callable[[TokenizerFiles], dict[str, Any]]
     open: Callable[[dict[str, Any]], Tokenizer]
@@ -29,6 +32,7 @@ class Kind(NamedTuple):
 KINDS = {
     "WordPiece": Kind(wordpiece_table, open_wordpiece),
     "BPE": Kind(bpe_table, BPE),
+    "Unigram": Kind(unigram_table, Unigram),
 }
 
 
@@ -38,7 +42,7 @@ def compile_tokenizer(files: TokenizerFiles) -> bytes:
 
 
 def tokenizer_table(files: TokenizerFiles) -> dict[str, Any]:
-    """The table of the files' kind, as JSON-able values: `kind`, `frame` and what the kind needs.
+    """The table of the files' kind: `kind`, `frame` and what the kind needs, JSON-able or arrays.
 
     Raises CheckpointError.
     """
@@ -49,15 +53,10 @@ def tokenizer_table(files: TokenizerFiles) -> dict[str, Any]:
     return {"kind": kind, **KINDS[kind].compile(files)}
 
 
-def pack_table(table: dict[str, Any]) -> bytes:
-    """A table's bytes, as `open_tokenizer` reads them."""
-    return json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass")
-
-
 def open_tokenizer(buffer: bytes | memoryview) -> Tokenizer:
-    """The tokeniser whose compiled tables `buffer` holds; nothing of the buffer is kept."""
-    table = json.loads(bytes(buffer).decode("utf-8", "surrogatepass"))
+    """The tokeniser whose compiled tables `buffer` holds. A kind may keep views of the buffer,
+    which then lives as long as the tokeniser; none writes to it."""
+    table = unpack_table(buffer)
     return KINDS[table["kind"]].open(table)
 
 

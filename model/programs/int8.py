@@ -46,7 +46,10 @@ class Int8Product(nn.Module):
         self.bias = weight.bias
         self.factors = None if weight.divisors is None else weight.divisors.reciprocal()
         self.is_one_sided: bool = least < 0
-        self.least: float = least
+        self.steps = torch.tensor(238.0 if self.is_one_sided else 127.0)
+        self.least_reach: float = least / -16 * 238
+        # Steps are made reaches by the weights' scales, which saves a pass over small arrays.
+        self.scales = weight.scales / self.steps
         self.may_overwrite: bool = may_overwrite
         self.zero_point: int = self.shift + (ZERO_POINT if self.is_one_sided else 0)
 
@@ -56,17 +59,18 @@ class Int8Product(nn.Module):
         if factors is not None:
             x = x.mul_(factors) if may_overwrite else x * factors
             may_overwrite = True
+        # A row's `reach` is what the largest integer stands for; its step is a `steps`th of that.
         if self.is_one_sided:
-            step = x.amax(1, True).mul_(1 / 238.0).clamp_min_(self.least / -16.0)
+            reach = x.amax(1, True).clamp_min_(self.least_reach)
         else:
-            step = torch.maximum(x.amax(1, True), x.amin(1, True).neg_())
-            step = step.mul_(1 / 127.0).clamp_min_(1e-12)
-        inverse = step.reciprocal()                                         # [M, 1]
+            reach = torch.maximum(x.amax(1, True), x.amin(1, True).neg_()).clamp_min_(1e-10)
+        inverse = torch.div(self.steps, reach)                              # [M, 1]
         q = (x.mul_(inverse) if may_overwrite else x * inverse).round_()
-        return self.sums(q).mul_(step).add_(self.bias)                      # [M, N]
+        return self.sums(q).mul_(reach).add_(self.bias)                     # [M, N]
 
     def sums(self, q: Tensor) -> Tensor:
-        """t[n] · Σ (q - z) w, float32 [M, N], of whole numbers q, float32 [M, K], without z."""
+        """t[n] · Σ (q - z) w ÷ steps, float32 [M, N], of whole numbers q, float32 [M, K], without z.
+        """
         raise NotImplementedError
 
 
@@ -77,7 +81,6 @@ class OneDnnSigned(Int8Product):
                  may_overwrite: bool = False) -> None:
         super().__init__(weight, least, may_overwrite)
         self.weight = torch.ops.onednn.qlinear_prepack(weight.values, None)
-        self.scales = weight.scales
         self.zeros = torch.zeros(len(weight.scales), dtype=torch.int32)
 
     def sums(self, q: Tensor) -> Tensor:
@@ -113,20 +116,19 @@ class Fbgemm(Int8Product):
     def __init__(self, weight: QuantisedWeight, least: float = 0.0,
                  may_overwrite: bool = False) -> None:
         super().__init__(weight, least, may_overwrite)
-        self.packed = _fbgemm_packed(weight)
+        self.packed = _fbgemm_packed(weight.values, self.scales)
 
     def sums(self, q: Tensor) -> Tensor:
         return torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             q, 1.0, self.zero_point, self.packed)
 
 
-def _fbgemm_packed(weight: QuantisedWeight) -> Any:
+def _fbgemm_packed(values: Tensor, scales: Tensor) -> Any:
     with warnings.catch_warnings():  # of quantised tensors, which torch means to drop; we pin it
         warnings.simplefilter("ignore", UserWarning)
-        values = torch._make_per_channel_quantized_tensor(
-            weight.values, weight.scales.double(),
-            torch.zeros(len(weight.scales), dtype=torch.long), 0)
-        return torch.ops.quantized.linear_prepack(values, None)
+        weight = torch._make_per_channel_quantized_tensor(
+            values, scales.double(), torch.zeros(len(scales), dtype=torch.long), 0)
+        return torch.ops.quantized.linear_prepack(weight, None)
 
 
 INT8_KERNELS: dict[str, Any] = {

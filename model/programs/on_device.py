@@ -42,13 +42,21 @@ class Options:
     cuts: int = 0
 
 
-def _bert(card: dict[str, Any], image: Image, dtype: torch.dtype, port: Port) -> nn.Module:
-    from model.programs.bert_padded import PaddedBert, Weights
+def padded_network(card: dict[str, Any], image: Image, dtype: torch.dtype, port: Port) -> nn.Module:
+    """The family's network, its weights on the device. Raises NoNetwork."""
+    from model.programs import padded_deberta, padded_modernbert, padded_post_norm
+    from model.programs.padded import Weights
+    makers: dict[str, Callable[[Weights, dict[str, Any]], nn.Module]] = {
+        "bert": padded_post_norm.bert, "distilbert": padded_post_norm.distilbert_network,
+        "electra": padded_post_norm.electra, "albert": padded_post_norm.albert_network,
+        "roberta": padded_post_norm.Roberta, "camembert": padded_post_norm.Roberta,
+        "xlm-roberta": padded_post_norm.Roberta, "mpnet": padded_post_norm.MPNet,
+        "deberta-v2": padded_deberta.DebertaV2, "modernbert": padded_modernbert.ModernBert}
+    if card["family"] not in makers:
+        raise NoNetwork(f"models of family {card['family']} have no program for GPUs")
     settings = card["settings"]
-    return PaddedBert(Weights(image, settings, dtype, port.capability, port.upload), settings)
-
-
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"bert": _bert}
+    return makers[card["family"]](Weights(image, settings, dtype, port.capability, port.upload),
+                                  settings)
 
 
 def build(card: dict[str, Any], images: Sequence[Any], port: Port,
@@ -59,8 +67,6 @@ def build(card: dict[str, Any], images: Sequence[Any], port: Port,
 
     Raises NoNetwork, CheckFailed, or what the port raises.
     """
-    if card["family"] not in NETWORKS:
-        raise NoNetwork(f"models of family {card['family']} have no program for GPUs")
     image = Image(*images)
     if any(image.is_quantised(name) for name in image.names()):
         raise NoNetwork("weights of 8 bits have no program for GPUs")
@@ -68,7 +74,7 @@ def build(card: dict[str, Any], images: Sequence[Any], port: Port,
     failures = []
     for dtype in port.dtypes:
         with torch.inference_mode():
-            network = script(NETWORKS[card["family"]](card, image, dtype, port))
+            network = script(padded_network(card, image, dtype, port))
         known = _shapes(card, port, dtype, options)
         program = GraphProgram(port, network, dtype, known, card["settings"], len(card["labels"]),
                                card["max_tokens"])

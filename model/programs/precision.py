@@ -26,8 +26,8 @@ def check_computable(precision: str) -> None:
     settle()
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise ArithmeticError("this CPU has no bfloat16 instructions; use --precision fp32 or fp16")
-    fp32 = seconds(make_random("fp32", "mkl-transposed", *PROBED))
-    bf16 = seconds(make_random("bf16", "onednn-bf16", *PROBED))
+    fp32, bf16 = seconds([make_random("fp32", "mkl-transposed", *PROBED),
+                          make_random("bf16", "onednn-bf16", *PROBED)])
     if bf16 > fp32:
         raise ArithmeticError(f"this CPU computes bf16 {bf16 / fp32:.1f} times slower than fp32; "
                               "use --precision fp32 or fp16")

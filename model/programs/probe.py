@@ -13,13 +13,13 @@ from torch import Tensor
 from model.programs.int8 import INT8_KERNELS, QuantisedWeight
 from model.programs.products import WIDE_KERNELS
 
-MOST_ROWS = 256    # more in one call gain nothing
+MOST_ROWS = 512    # more in one call gain nothing
 FEW_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 16)  # tried of kernels that have no code for each count
 FEWEST_COUNTS = 4  # a kernel that agrees with itself on fewer row counts does not keep every bit
 CALL_ROWS = 32     # rows that could be computed in the time that a call itself takes
 TIMED_ROWS = (16, 256)
-TIMED_REPEATS = 5
-CLEARLY = 0.9      # of the time of the one before it in the table: noise must not choose
+TIMED_ROUNDS = 9
+CLEARLY = 0.85     # of the time of the one before it in the table: noise must not choose
 LIMITS = {"int8": 127, "int7": 63}  # largest weight by kind
 EXACT = 1e-6       # relative; one saturated pair of sums would be 0.5 away
 
@@ -49,10 +49,9 @@ def choose(kind: str, outputs: int, inputs: int) -> Choice:
     exact = [name for name in INT8_KERNELS if is_exact(kind, name, outputs, inputs)]
     if not exact:
         raise ArithmeticError(f"no kernel of this CPU multiplies {kind[3:]}-bit weights exactly")
+    products = [make_random(kind, name, outputs, inputs) for name in exact]
     best, least = Choice(exact[0], ()), float("inf")
-    for name in exact:
-        product = make_random(kind, name, outputs, inputs)
-        took = seconds(product)
+    for name, product, took in zip(exact, products, seconds(products)):
         if took < least * CLEARLY:
             rows = row_counts(product)
             if rows:
@@ -125,17 +124,20 @@ def make_random(kind: str, name: str, outputs: int, inputs: int) -> RandomProduc
     return RandomProduct(INT8_KERNELS[name](weights), x)
 
 
-def seconds(product: RandomProduct) -> float:
-    """CPU time of a few and of many rows, the many at a quarter; the shortest of some tries."""
-    total = 0.0
+def seconds(products: Sequence[RandomProduct]) -> list[float]:
+    """What a few and many rows take of each product, the many at a quarter: CPU time, the shortest
+    of some tries, which go round, so that a busy moment hits all alike."""
+    total = [0.0] * len(products)
     for rows in TIMED_ROWS:
-        x, took = product.x[:rows], []
-        product.kernel(x)
-        for _ in range(TIMED_REPEATS):
-            begin = time.thread_time()
-            product.kernel(x)
-            took.append(time.thread_time() - begin)
-        total += min(took) / (1 if rows == TIMED_ROWS[0] else 4)
+        shortest = [float("inf")] * len(products)
+        for _ in range(TIMED_ROUNDS):
+            for place, (kernel, x) in enumerate(products):
+                x = x[:rows]
+                begin = time.thread_time()
+                kernel(x)
+                shortest[place] = min(shortest[place], time.thread_time() - begin)
+        for place, took in enumerate(shortest):
+            total[place] += took / (1 if rows == TIMED_ROWS[0] else 4)
     return total
 
 

@@ -85,7 +85,8 @@ class Crowd:
                 connection.connect()
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 port = connection.sock.getsockname()[1]
-                while not self._stop.is_set():
+                # An answer that closes the connection leaves it without a socket.
+                while not self._stop.is_set() and connection.sock is not None:
                     self._ask_once(connection, rng)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 self._note_failure(port, opened_at, error)

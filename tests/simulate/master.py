@@ -170,6 +170,7 @@ class Master(Process):
             child.die()
             world.at(world.now + 1e-3, self.deliver, child, ("never came", ""))
         self.children[action.incarnation] = child
+        self.house.on_spawn(child, self.phases[generation])
         child.stop(world.between(5e-4, 5e-3))       # the fork itself
         child.stopped_since = None
 

@@ -72,6 +72,7 @@ class _Play:
         self.finished = self.seen = self.counted_by_dead = 0
         self.house.finished = self._on_finish
         self.house.on_death = self._on_death
+        self.house.on_spawn = self._on_spawn
         self.house.busy_clients = self._busy_clients
         self.connected: dict[int, Front] = {}
         # By a front's incarnation: each client's open requests.
@@ -130,7 +131,10 @@ class _Play:
                     world.at(at, self.master.deliver, None, ("reload", ""))
                     at += world.between(0.0, 0.3)
         if world.rng.random() < 0.15:
-            world.at(world.between(5.0, FAULTS_UNTIL_S), self._tell_to_end)
+            at = world.between(5.0, FAULTS_UNTIL_S)
+            if world.rng.random() < 0.5:
+                world.at(at - world.between(0.0, 0.6), self.master.deliver, None, ("reload", ""))
+            world.at(at, self._tell_to_end)
 
     def _tell_to_end(self) -> None:
         if self.master.is_ready:
@@ -335,6 +339,16 @@ class _Play:
             process.stop(seconds + self.world.between(0.0, 0.05))
             # Leases move by what the master itself stood still, if that is more than a second.
             process.shared_stop_s = seconds if seconds > LATE_S else 0.0
+
+    def _on_spawn(self, process: Process, phase: str) -> None:
+        """The moment between an engine's birth and the commit is short: some die in it."""
+        world = self.world
+        if isinstance(process, Engine) and phase == "rehearsal" and world.rng.random() < 0.06:
+            world.at(world.now + world.between(0.002, 0.03), self._kill_if_alive, process)
+
+    def _kill_if_alive(self, process: Process) -> None:
+        if process.is_alive:
+            self._end(process, "sigkill")
 
     def _on_death(self, process: Process) -> None:
         """Its counters stay in its page; a front's open requests end with their connections."""

@@ -35,6 +35,7 @@ class House:
         self.finished = None            # set by the play: (front, group, outcome, now)
         self.ended = None               # set by the master: (process, cause)
         self.on_death = None            # set by the play: (process)
+        self.on_spawn = None            # set by the play: (process, phase of its generation)
         self.busy_clients = None        # set by the play: (front) → clients with open requests
 
     def blame(self, batch: Batch) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from loader.bundle import FORMAT, INT8_WEIGHTS, MANIFEST, manifest_bytes
+from loader.bundle import INT8_WEIGHTS
+from loader.manifest import FORMAT, MANIFEST, manifest_bytes
 from loader.safetensors import file_bytes, layout, open_image
 from loader.weights import WEIGHTS
 from server.version import VERSION

@@ -1,4 +1,4 @@
-"""BERT for graphs: every activation and size against the reference; CUDA's operators by shape."""
+"""Networks for graphs: all families and sizes against references; CUDA's operators by shape."""
 
 import numpy as np
 import pytest
@@ -10,17 +10,27 @@ from model.device.ladder import Shape
 from model.device.staging import fill, size
 from model.families.table import reference
 from model.programs.attention import Efficient, Flash, Masked, attention
-from model.programs.bert_padded import PaddedBert, Weights
 from model.programs.image import Image
+from model.programs.on_device import padded_network
 from model.programs.script import script, settle
 from tests.tiny_bert import make_model, make_rows
+from tests.tiny_families import CONFIGS, make_tiny
+from tests.tiny_families import make_rows as make_family_rows
 
 SHAPE = Shape(24, 4)
+VARIANTS = [pytest.param(name, config, id=f"{name}-{number}")
+            for name, configs in CONFIGS.items() for number, config in enumerate(configs)]
+
+
+class _Place:
+    """What a port is to the making of a network."""
+
+    def __init__(self, capability, upload):
+        self.capability, self.upload = capability, upload
 
 
 def _network(card, image, dtype=torch.float32, capability=(0, 0), place=lambda tensor: tensor):
-    return PaddedBert(Weights(Image(image), card["settings"], dtype, capability, place),
-                      card["settings"])
+    return padded_network(card, Image(image), dtype, _Place(capability, place))
 
 
 def _inputs(rows, positions: int) -> list:
@@ -47,6 +57,42 @@ def test_padded_bert_equals_the_reference(config):
     assert logits.dtype == torch.float32
     assert np.abs(logits[:3].numpy() - reference(card, image, rows)).max() < 1e-4
     assert logits.isfinite().all(), "an empty place must not poison anything"
+
+
+@pytest.mark.parametrize("name, config", VARIANTS)
+def test_padded_network_equals_the_reference(name, config):
+    settle()
+    card, image = make_tiny(name, config)
+    rows = make_family_rows(card, [24, 1, 13])
+    inputs = _inputs(rows, card["settings"]["max_position_embeddings"])
+    with torch.inference_mode(), torch.jit.optimized_execution(False), CaptureGuard():
+        logits = script(_network(card, image))(*inputs)
+    assert logits.dtype == torch.float32
+    assert np.abs(logits[:3].numpy() - reference(card, image, rows)).max() < 1e-4
+    assert logits.isfinite().all(), "an empty place must not poison anything"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_padded_network_in_16_bits_is_near_the_reference_and_fits_by_shape(name):
+    card, image = make_tiny(name, CONFIGS[name][0])
+    rows = make_family_rows(card, [24, 1, 13])
+    inputs = _inputs(rows, card["settings"]["max_position_embeddings"])
+    with torch.inference_mode():
+        logits = _network(card, image, torch.float16)(*inputs)
+    expected = reference(card, image, rows)
+    assert np.abs(logits[:3].numpy() - expected).max() < 0.03 * max(1, expected.std())
+    mode = FakeTensorMode()
+
+    def place(tensor):
+        with mode:
+            return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
+
+    network = _network(card, image, torch.float16, (9, 0), place)
+    with mode:
+        logits = network(*[torch.zeros(len(part), dtype=torch.int32, device="cuda")
+                           for part in inputs[:-1]], SHAPE.length)
+    assert logits.shape == (SHAPE.batch, 3) and logits.dtype == torch.float32
+    assert logits.device.type == "cuda"
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.03), (torch.bfloat16, 0.25)])
