@@ -1,4 +1,4 @@
-"""A GPU in the simulation: its engine, and the master's part in it around the real state machine."""
+"""A GPU in the simulation: its engine, and the master's part around the real state machine."""
 
 from server.messages import GPU, NO_BATCH, Batch, Done, EngineHello, Failed
 from server.pressure import DeviceReading, Entered, Leave, Limits, Pressure, Start
