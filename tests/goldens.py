@@ -1,9 +1,9 @@
 """`python -m tests.goldens FOLDER …`: served answers against stored goldens, alone and in company.
 
 Each checkpoint or bundle is served; every golden text is asked alone, then in ragged batches by 16
-clients at once. Logits must be within the tolerance of the golden, and the same bit for bit in every
-company. With --decisions, for bundles: the largest logit must be the golden's wherever that is
-larger than all others by so much.
+clients at once. Logits must be within the tolerance of the golden, and the same bit for bit in
+every company. With --decisions, for bundles: the largest logit must be the golden's wherever that
+is larger than all others by so much.
 """
 
 import argparse

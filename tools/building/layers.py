@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 
 def quantise_layers(recorded: Sequence[Recorded], weights: Any, bits: int,
                     told: Callable[[str], None] = lambda line: None) -> list[Layer]:
-    """Every product of a network in `bits`, smoothed as far as that pays; `told` gets a line each."""
+    """Every product of a network in `bits`, smoothed where that pays; `told` gets a line each."""
     plan, layers = Plan("int8"), []
     tensors = open_image(weights)
     for number, product in enumerate(recorded, 1):
