@@ -15,7 +15,7 @@ from loader.tokenizers.table import open_tokenizer
 from model.families.table import FAMILIES, reference
 from model.grid import buckets
 from model.program import Row
-from server.processes import ChildSpec, arm
+from server.processes import ChildSpec, arm, take_niceness
 
 # A large checkpoint on a cold disk, and its reference by numpy on one core.
 LEASE_S = 300.0
@@ -29,6 +29,8 @@ def run(spec: ChildSpec) -> None:
     """Sends {"type": "prepared"} with the descriptors of ModelFiles, or {"type": "refused",
     "message": …}."""
     arm(spec)
+    if spec.generation > 1:
+        take_niceness(spec.settings.engine_nice)
     spec.page.promise(time.monotonic() + LEASE_S)
     try:
         prepared = prepare(spec.settings.model, model_name(spec.settings.model), FAMILIES,
