@@ -326,7 +326,7 @@ class Master:
         if action.phase == "serving":
             held.serving_since = time.monotonic()
             self.page.values[GENERATION] = action.generation
-            self.gpus.serve(action.generation, held.dispatcher_name, held.files)
+            self.gpus.serve(action.generation, held)
         log.event("phase", name=action.phase, generation=action.generation)
         self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
         if action.phase == "draining":
