@@ -40,4 +40,5 @@ class FamilySpec(Protocol):
         """How many tokens, specials included, the position table holds."""
 
     def pair_types(self, settings: dict[str, Any]) -> int:
-        """How many token types the model knows; 1 means that it takes no pairs."""
+        """How many token types the model knows; 1 means that it takes no pairs. A model without
+        types says 2: special tokens alone divide its pairs."""

@@ -305,10 +305,10 @@ class Front:
         """Each phase implies that the server was ready once: a successor queues, as all did."""
         self.phase = phase
         self.inflight.set_ready(now)
-        self.status.is_leaving = phase not in ("rehearsal", "serving", "replaced")
-        if phase == "rehearsal":
+        self.status.is_leaving = phase not in ("waiting", "rehearsal", "serving", "replaced")
+        if phase in ("waiting", "rehearsal"):
             self.doors.hold()
-            if self.requests.classifier is not None:
+            if phase == "rehearsal" and self.requests.classifier is not None:
                 self._rehearse()
         elif phase == "serving":
             self.doors.open()

@@ -3,6 +3,9 @@
 SO_REUSEADDR on all, because else connections in TIME_WAIT make a restart look like a taken port.
 The first is bound without SO_REUSEPORT, so that a port taken by anyone is seen; only then it is
 set, and the others join. A dead front's listener lives on here, and a neighbour accepts from it.
+
+Where the port is shared with a predecessor, nothing listens before `begin_listening`: the kernel
+hands connections to all who listen, and a server without its model could only refuse them.
 """
 
 import contextlib
@@ -10,6 +13,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 
 from server.errors import OperatorError
 
@@ -17,7 +21,7 @@ BACKLOG = 4096
 
 
 def open_listeners(host: str, port: int, count: int, share_port: bool) -> list[socket.socket]:
-    """`count` listening sockets on one port; port 0 takes a free one.
+    """`count` sockets on one port, which listen unless it is shared; port 0 takes a free one.
 
     Raises OperatorError: exit code 4 where the port is taken, 2 where the host is not ours.
     """
@@ -37,7 +41,8 @@ def open_listeners(host: str, port: int, count: int, share_port: bool) -> list[s
             if not number:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 address = (address[0], listener.getsockname()[1], *address[2:])
-            listener.listen(BACKLOG)
+            if not share_port:
+                listener.listen(BACKLOG)
             listener.setblocking(False)
     except OSError as error:
         for listener in listeners:
@@ -46,25 +51,30 @@ def open_listeners(host: str, port: int, count: int, share_port: bool) -> list[s
     return listeners
 
 
-def open_unix_listener(path: str, share: bool) -> socket.socket:
-    """A listening socket at `path`, which all fronts share; an abandoned one is replaced.
+def begin_listening(listeners: Sequence[socket.socket]) -> None:
+    """From now on clients of a shared port come here too."""
+    for listener in listeners:
+        listener.listen(BACKLOG)
 
-    One that somebody listens on is taken over where `share` says so: the new socket is renamed
-    over it, so that no client ever meets neither. Raises OperatorError, exit code 4 where the path
-    is taken.
+
+def open_unix_listener(path: str, share: bool) -> socket.socket:
+    """A listening socket for `path`, which all fronts share; an abandoned one is replaced.
+
+    Where `share` says so it stands beside the path until `take_over`. Raises OperatorError, exit
+    code 4 where the path is taken.
     """
     if _is_served(path) and not share:
         raise OperatorError(f"{path} is served by another process; stop it, choose another path "
                             "with --uds, or take over from it with --share-port", 4)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    beside = f"{path}.{os.getpid()}"
     try:
         if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise OSError(errno.EEXIST, "there is a file that is no socket")
-        listener.bind(beside)
+        listener.bind(_beside(path))
         listener.listen(BACKLOG)
         listener.setblocking(False)
-        os.rename(beside, path)
+        if not share:
+            take_over(path)
     except OSError as error:
         listener.close()
         raise OperatorError(f"cannot listen on --uds {path}: {error.strerror or error}; choose a "
@@ -72,11 +82,23 @@ def open_unix_listener(path: str, share: bool) -> socket.socket:
     return listener
 
 
+def take_over(path: str) -> None:
+    """Puts our listener at its path; whoever listened there keeps the clients that it has."""
+    with contextlib.suppress(FileNotFoundError):        # it is there already
+        os.rename(_beside(path), path)
+
+
 def close_unix_path(path: str) -> None:
     """Removes the path of a listener that is closed, unless a successor has taken it over."""
+    with contextlib.suppress(OSError):
+        os.unlink(_beside(path))
     if not _is_served(path):
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def _beside(path: str) -> str:
+    return f"{path}.{os.getpid()}"
 
 
 def _is_served(path: str) -> bool:

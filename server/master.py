@@ -26,7 +26,8 @@ from server.cores import usable_cores
 from server.errors import OperatorError
 from server.gpus import Gpus
 from server.leases import is_fault
-from server.listeners import close_unix_path, open_listeners, open_unix_listener
+from server.listeners import (begin_listening, close_unix_path, open_listeners,
+                              open_unix_listener, take_over)
 from server.metrics import GENERATION, UP, WORKED, Registry
 from server.metrics_schema import CAUSES
 from server.notify import Notifier
@@ -249,7 +250,9 @@ class Master:
             actions = self.supervisor.take_actions()
 
     def _begin(self, action: Begin) -> None:
-        self.held[action.generation] = Holding(action.model)
+        held = self.held[action.generation] = Holding(action.model)
+        if self.settings.share_port and not self.supervisor.is_ready:
+            held.phase = "waiting"      # nobody is let in beside a predecessor that can answer
         self.registry.begin_model(action.generation)
         log.event("generation_started", generation=action.generation, model=action.model)
         if self.supervisor.is_ready:
@@ -326,6 +329,8 @@ class Master:
         if action.phase == "serving":
             held.serving_since = time.monotonic()
             self.page.values[GENERATION] = action.generation
+            if self.settings.share_port:
+                self._join_port()
             self.gpus.serve(action.generation, held)
         log.event("phase", name=action.phase, generation=action.generation)
         self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
@@ -334,6 +339,11 @@ class Master:
             for listener in (*self.listeners, *self.shared_listeners):
                 listener.close()
             self.notifier.stopping()
+
+    def _join_port(self) -> None:
+        begin_listening(self.listeners)
+        if self.settings.uds:
+            take_over(self.settings.uds)
 
     def _tell_reload(self, action: TellReload) -> None:
         switch_ms = None

@@ -1,7 +1,9 @@
 """`python -m tests.goldens FOLDER …`: served answers against stored goldens, alone and in company.
 
-Each checkpoint is served; every golden text is asked alone, then in ragged batches by 16 clients at
-once. Logits must be within the tolerance of the golden, and the same bit for bit in every company.
+Each checkpoint or bundle is served; every golden text is asked alone, then in ragged batches by 16
+clients at once. Logits must be within the tolerance of the golden, and the same bit for bit in
+every company. With --decisions, for bundles: the largest logit must be the golden's wherever that
+is larger than all others by so much.
 """
 
 import argparse
@@ -30,8 +32,10 @@ def tolerance_of(folder: Path) -> float:
     return TOLERANCE_16_BIT if dtypes & {"F16", "BF16"} else TOLERANCE
 
 
-def judge(folder: Path, golden_path: Path | None = None) -> tuple[float, list[str]]:
-    """(largest |Δ logit| to a golden, what is wrong)."""
+def judge(folder: Path, golden_path: Path | None = None, margin: float | None = None
+          ) -> tuple[float, list[str]]:
+    """(largest |Δ logit| to a golden, what is wrong); with a `margin` decisions count, not logits.
+    """
     golden = json.loads((golden_path or folder / "golden.json").read_text("utf-8"))
     entries = golden["entries"]
     bodies = [{key: entry[key] for key in ("text", "text_pair") if key in entry}
@@ -48,15 +52,25 @@ def judge(folder: Path, golden_path: Path | None = None) -> tuple[float, list[st
                 continue
             alone.append(answer["logits"])
             worst = max([worst, *(abs(a - b) for a, b in zip(answer["logits"], entry["logits"]))])
+            if margin is not None and _is_changed(answer["logits"], entry["logits"], margin):
+                faults.append(f"{entry['id']}: another decision than its golden")
             if answer["tokens"] != len(entry["input_ids"]):
                 faults.append(f"{entry['id']}: {answer['tokens']} tokens instead of "
                               f"{len(entry['input_ids'])}")
         connection.close()
         if not faults:
             faults += _company(house.port, entries, bodies, alone)
-    if worst > tolerance_of(folder):
+    if margin is None and worst > tolerance_of(folder):
         faults.append(f"a logit is {worst:.2g} from its golden")
     return worst, faults
+
+
+def _is_changed(found: list[float], golden: list[float], margin: float) -> bool:
+    """True if a decision that was clear by `margin` is another one."""
+    if len(golden) == 1:
+        return abs(golden[0]) >= margin / 2 and (found[0] > 0) != (golden[0] > 0)
+    second, first = sorted(golden)[-2:]
+    return first - second >= margin and found.index(max(found)) != golden.index(first)
 
 
 def _company(port: int, entries: list[dict], bodies: list[dict], alone: list) -> list[str]:
@@ -90,13 +104,16 @@ def main(argv: list[str] | None = None) -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, help="checkpoints with a golden.json")
     parser.add_argument("--golden", type=Path, help="golden.json of a single folder without one")
+    parser.add_argument("--decisions", type=float, metavar="MARGIN",
+                        help="compare decisions that are clear by this, not logits")
     options = parser.parse_args(argv)
     failed = 0
     for folder in options.folders:
-        worst, faults = judge(folder, options.golden)
+        worst, faults = judge(folder, options.golden, options.decisions)
         failed += bool(faults)
-        print(f"{'FAIL' if faults else 'ok  '} {folder.name}: largest difference {worst:.2e} of "
-              f"{tolerance_of(folder):g} {faults[:3] if faults else ''}", flush=True)
+        allowed = f" of {tolerance_of(folder):g}" if options.decisions is None else ""
+        print(f"{'FAIL' if faults else 'ok  '} {folder.name}: largest difference {worst:.2e}"
+              f"{allowed} {faults[:3] if faults else ''}", flush=True)
     print(f"{len(options.folders) - failed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -115,7 +115,8 @@ SIGMOID = "torch.nn.modules.activation.Sigmoid"
     ({NEW: {"activation_fn": IDENTITY, "version": "4.0.1"}}, 1, "none"),
     ({NEW: {"activation_fn": SIGMOID}}, 3, "softmax"), ({NEW: {"version": "5.0"}}, 3, "softmax"),
     ({NEW: {"activation_fn": SIGMOID}, OLD: IDENTITY}, 1, "sigmoid"),
-    ({NEW: {"activation_fn": IDENTITY}, "problem_type": "multi_label_classification"}, 2, "sigmoid"),
+    ({NEW: {"activation_fn": IDENTITY}, "problem_type": "multi_label_classification"}, 2,
+     "sigmoid"),
 ])
 def test_score_function_follows_the_reference(config, labels, function):
     assert score_function(config, labels) == function

@@ -9,7 +9,7 @@ import pytest
 from loader.checkpoint import Folder
 from loader.tokenizer_files import read_tokenizer
 from loader.tokenizers import around_added, bpe_merges, bpe_words
-from loader.tokenizers.bpe_merges import Merges
+from loader.tokenizers.bpe_merges import Merges, merge_table
 from loader.tokenizers.bpe_words import WordCutter
 from loader.tokenizers.table import TokenizerFiles, compile_tokenizer, open_tokenizer
 from tests.tiny_bpe import FILE_CLASS, tiny_table
@@ -121,8 +121,8 @@ def slow_pieces(word, ranks):
 
 
 def random_merges(rng, is_sound):
-    """(vocabulary, merges, ranks) over three letters; sound ones make each token of earlier ones,
-    in one way."""
+    """(merges, ranks by pair) over three letters; sound ones make each token of earlier ones, in
+    one way."""
     tokens, ranks = ["a", "b", "c"], {}
     for _ in range(rng.randint(1, 25)):
         left, right = rng.choice(tokens), rng.choice(tokens)
@@ -136,8 +136,7 @@ def random_merges(rng, is_sound):
         rng.shuffle(pairs)
         ranks = {pair: rank for rank, pair in enumerate(pairs)}
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    merges = [[vocabulary[left + right], len(left)] for left, right in ranks]
-    return vocabulary, merges, ranks
+    return Merges(vocabulary, *merge_table(vocabulary, list(ranks))), ranks
 
 
 @pytest.mark.parametrize("is_sound", [True, False])
@@ -146,8 +145,7 @@ def test_bpe_pieces_are_those_of_slow_merges_whole_and_in_stretches(is_sound, mo
     monkeypatch.setattr(bpe_merges, "TAIL", 2)
     rng, stretches = random.Random(11), 0
     for _ in range(400):
-        vocabulary, table, ranks = random_merges(rng, is_sound)
-        merges = Merges(vocabulary, table)
+        merges, ranks = random_merges(rng, is_sound)
         for _ in range(6):
             letters = rng.choice(["a", "ab", "abc"])
             word = "".join(rng.choices(letters, k=rng.randint(1, 90)))

@@ -152,3 +152,16 @@ def test_files_unusable_tokenizer_is_refused_in_words(change, words):
 def test_files_unusable_vocab_txt_is_refused_in_words(data, words):
     with pytest.raises(CheckpointError, match=words):
         compile_tokenizer(TokenizerFiles(None, data, {}, {}))
+
+
+@pytest.mark.parametrize("config, split", [
+    ({}, 3), ({"tokenizer_class": "BertTokenizer"}, 3),
+    ({"tokenizer_class": "DistilBertTokenizer"}, 5), ({"tokenizer_class": FILE_CLASS}, 3),
+    ({"tokenizer_class": "DistilBertTokenizerFast",
+      "model_input_names": ["input_ids", "token_type_ids"]}, 3),
+    ({"model_input_names": ["input_ids", "attention_mask"]}, 5), ({"model_input_names": "x"}, 3)],
+    ids=str)
+def test_files_types_of_a_pair_are_sent_by_class_or_as_the_config_names_them(config, split):
+    tokenizer = open_tokenizer(compile_tokenizer(TokenizerFiles(table(), None, config, {})))
+    assert tokenizer.encode("a", "a", 64)[:2] == ([2, 4, 3, 4, 3], split)
+    assert tokenizer.encode("a", None, 64).split == 3

@@ -187,7 +187,9 @@ def random_text(rng, length):
         if chance < 0.4:
             return rng.choice(rng.choice(POOLS))
         return rng.choice("aabehtfi  ") if chance < 0.9 else rng.choice(POOLS[-1])
-    return "".join(part() for _ in range(length))
+    runs = "".join(rng.choice(rng.choice(POOLS)) * rng.randint(5, 40) for _ in range(length == 12))
+    end = rng.choice(("", "a", "©", "\u0915\u0301"))
+    return "".join(part() for _ in range(length)) + runs + end
 
 
 @pytest.mark.parametrize("added", [(), NORMALIZED, SPACED], ids=["plain", "normalized", "spaced"])

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from server.errors import OperatorError
-from server.listeners import open_listeners, shown_address
+from server.listeners import begin_listening, open_listeners, shown_address
 
 pytestmark = pytest.mark.sockets
 
@@ -15,6 +15,8 @@ pytestmark = pytest.mark.sockets
 @contextlib.contextmanager
 def listening(host="127.0.0.1", port=0, count=1, share=False):
     listeners = open_listeners(host, port, count, share)
+    if share:
+        begin_listening(listeners)
     try:
         yield listeners
     finally:
@@ -131,3 +133,22 @@ def test_listeners_host_that_is_not_ours_is_2(host):
     ("[::1]", "[::1]:8000")])
 def test_listeners_shown_address_is_that_of_a_url(host, shown):
     assert shown_address(host, 8000) == shown
+
+
+def test_listeners_of_a_successor_get_nobody_before_they_begin():
+    with listening(count=2, share=True) as old:
+        port = port_of(old)
+        successor = open_listeners("127.0.0.1", port, 2, True)
+        clients = [connect(port) for _ in range(40)]
+        begin_listening(successor)
+        clients += [connect(port) for _ in range(40)]
+        counts = []
+        for listener in (*old, *successor):
+            counts.append(0)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    listener.accept()[0].close()
+                    counts[-1] += 1
+        assert sum(counts[:2]) >= 40 and sum(counts[2:]) > 0 and sum(counts) == 80
+        for sock in (*clients, *successor):
+            sock.close()

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from server.errors import OperatorError
-from server.listeners import close_unix_path, open_unix_listener
+from server.listeners import close_unix_path, open_unix_listener, take_over
 from tests.front_desk import get, post
 from tests.house import ROOT, House, send_signal
 from tests.test_server_front import ask, read_answer
@@ -80,6 +80,10 @@ def test_uds_path_is_taken_over_by_a_successor_and_not_removed_by_its_predecesso
     path = str(tmp_path / "a.sock")
     first = open_unix_listener(path, False)
     second = open_unix_listener(path, True)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        first.accept()[0].close()
+    take_over(path)
     first.close()
     close_unix_path(path)
     with socket.socket(socket.AF_UNIX) as client:

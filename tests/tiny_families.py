@@ -11,7 +11,8 @@ SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
          "intermediate_size": 64, "vocab_size": 97, "max_position_embeddings": 64}
 PADDED = {**SIZES, "max_position_embeddings": 66, "pad_token_id": 1}
 RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "layer_norm_eps": 1e-7}
-# By family: the plain configuration first, then its variants.
+# By family: the plain configuration first, then its variants. CamemBERT and XLM-RoBERTa are of
+# RoBERTa's class.
 CONFIGS: dict[str, list[dict]] = {
     "distilbert": [
         {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "vocab_size": 97,
@@ -24,8 +25,6 @@ CONFIGS: dict[str, list[dict]] = {
     "roberta": [{**PADDED, "type_vocab_size": 1},
                 {**PADDED, "type_vocab_size": 2, "pad_token_id": 5, "num_hidden_layers": 1,
                  "max_position_embeddings": 70, "hidden_act": "gelu_new"}],
-    "camembert": [PADDED],
-    "xlm-roberta": [PADDED],
     "mpnet": [PADDED, {**PADDED, "relative_attention_num_buckets": 40, "hidden_act": "silu",
                        "max_position_embeddings": 202, "hidden_size": 36,
                        "num_attention_heads": 3}],

@@ -24,6 +24,7 @@ from tools.texts.formats import FIELDS, read_columns, read_jsonl, read_tsv
 
 SOME_BAD, REFUSED, ENGINES_DIED, INTERRUPTED = 1, 2, 3, 130
 RECORDS = "records"
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 FORMATS = ("jsonl", "tsv", RECORDS)
 
 
@@ -65,7 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("texts", metavar="TEXTS",
                         help="the file; - is the standard input, for lines")
     parser.add_argument("--model", metavar="DIR", default=DEFAULT_MODEL,
-                        help="checkpoint folder (default: the shipped sms-spam)")
+                        help="checkpoint folder or bundle (default: the shipped sms-spam)")
+    parser.add_argument("--precision", choices=PRECISIONS, default="auto",
+                        help="arithmetic of the model; auto takes fp32, or the fastest of a "
+                             "bundle's here: say one where several machines must agree to the "
+                             "last digit (default: auto)")
     parser.add_argument("--format", choices=FORMATS,
                         help="of TEXTS; otherwise the end of its name says it: .jsonl ({\"text\", "
                              "\"text_pair\"?, \"user_id\"?} a line), .tsv, or any other for a "
@@ -100,7 +105,7 @@ def _classify(chosen: argparse.Namespace) -> int:
                       "tools.pack, or leave it out.")
     with contextlib.closing((Records if kind == RECORDS else Lines)(
             chosen.texts, chosen.shard, chosen.skip)) as source:
-        worker = _worker(chosen.model, _reader(kind, chosen.columns), chosen.to == RECORDS)
+        worker = _worker(chosen, _reader(kind, chosen.columns))
         with open_target(chosen.out, chosen.texts, chosen.skip, chosen.to == RECORDS) as out, \
                 Crew(worker, chosen.engines) as crew:
             bad = _write(chosen.texts, source, crew, out)
@@ -123,16 +128,27 @@ def _write(name: str, source: Source, crew: Crew, out: BinaryIO) -> int:
     return bad
 
 
-def _worker(folder: str, read: ItemReader, as_records: bool) -> Worker:
-    """The model loaded and warmed in this process, from which the engines are forked."""
-    files = seal(prepare(folder, model_name(folder), FAMILIES))
+def _worker(chosen: argparse.Namespace, read: ItemReader) -> Worker:
+    """The model loaded and warmed in this process, from which the engines are forked.
+
+    Raises CheckpointError; Refusal where this CPU cannot compute the precision.
+    """
+    files = seal(prepare(chosen.model, model_name(chosen.model), FAMILIES, chosen.precision))
     card = open_card(files.card_fd)
-    with map_file(files.tokenizer_fd) as tables:
-        tokenizer = open_tokenizer(tables)
-    program = build(card, map_file(files.weights_fd))
-    program.warm()
+    tables, *images = map(map_file, files.descriptors[1:])  # stay mapped as long as the program
     files.close()
-    return Worker(card, tokenizer, program, read, as_records)
+    tokenizer = open_tokenizer(tables)
+    try:
+        if FAMILIES[card["family"]].needs_weights:
+            from model.programs.precision import choose  # torch, only now
+            card = choose(card, lambda part: build(part, *images))
+        program = build(card, *images)
+        program.warm()
+    except ArithmeticError as error:
+        raise Refusal(f"{error}.") from None
+    print(f"{card['name']}, version {card['version']}, in {card['precision']} "
+          f"({card['precision_why']})", file=sys.stderr)
+    return Worker(card, tokenizer, program, read, chosen.to == RECORDS)
 
 
 def _reader(kind: str, columns: tuple[str, ...]) -> ItemReader:

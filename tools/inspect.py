@@ -9,7 +9,7 @@ from typing import Any
 
 from loader.checkpoint import Folder
 from loader.errors import CheckpointError
-from loader.prepare import map_file, model_name, prepare
+from loader.prepare import Prepared, map_file, model_name, prepare
 from loader.safetensors import BITS, Tensor, open_image
 from loader.strict_json import read_object
 from loader.tokenizer_files import read_tokenizer
@@ -69,12 +69,18 @@ def facts(path: str) -> dict[str, Any]:
         with map_file(prepared.weights_fd) as image:
             tensors = open_image(image)
     finally:
-        os.close(prepared.weights_fd)
+        _close(prepared)
     kept = ("name", "version", "family", "labels", "function", "max_tokens", "vocab_size",
-            "precision", "precision_why", "settings")
+            "precisions", "precision_why", "settings")
     return {**found, "servable": True, **{key: card[key] for key in kept},
             "takes_pairs": card["pair_types"] > 1, **_weight_facts(tensors),
             "tokenizer_bytes": len(prepared.tokenizer)}
+
+
+def _close(prepared: Prepared) -> None:
+    for fd in (prepared.weights_fd, prepared.wide_fd):
+        if fd is not None:
+            os.close(fd)
 
 
 def _config_facts(folder: Folder) -> dict[str, Any]:
@@ -132,7 +138,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield row("limits", f"{found['max_tokens']} tokens a text with specials, "
                             f"{'pairs' if found['takes_pairs'] else 'no pairs'}, vocabulary "
                             f"{found['vocab_size']:,}")
-        yield row("precision", f"{found['precision']}: {found['precision_why']}")
+        yield row("precision", f"{' or '.join(found['precisions'])}: {found['precision_why']}")
         stored = ", ".join(f"{size:,} bytes of {dtype}"
                            for dtype, size in found["weight_bytes"].items())
         yield row("weights", f"{found['parameters']:,} parameters, {stored or 'none'}")
@@ -166,7 +172,7 @@ def _tokenizer(path: str) -> tuple[Tokenizer, int]:
         if not folder.has("config.json"):
             return open_tokenizer(compile_tokenizer(_as_it_stands(folder))), NO_LIMIT
     prepared = prepare(path, model_name(path), FAMILIES)
-    os.close(prepared.weights_fd)
+    _close(prepared)
     return open_tokenizer(prepared.tokenizer), prepared.card["max_tokens"]
 
 

@@ -6,19 +6,32 @@ of these. A long text is first cut in front of spaces where nothing reaches acro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from loader.tokenizers.added import AddedTokens
+from loader.tokenizers.code_points import LETTERS, spans
 from loader.tokenizers.encoding import WHOLE_CHARACTERS, Frame, Tokenizer
 
+# Code points of a long piece that are normalised in one piece of work, some ms at worst.
+NORMALIZED = 1 << 14
 # So many spaces are looked at for one that a long text can be cut at.
 SPACES_TRIED = 64
+
+# Code points that never change with what is before them, enough of them to find one soon: ASCII,
+# spaces, pictures, and letters, of which only vowels and final consonants of Hangul compose with
+# one before them. Beyond U+FFFF few ranges, for an expression goes through these one by one.
+_FREE = re.compile("[" + "".join(
+    f"{chr(first)}-{chr(last)}" for first, last in spans("A0-2FF 2000-206F 3000-3029 1F000-1FAFF")
+    + [span for span in spans(LETTERS) if 0x2FF < span[0] and span[1] < 0x10000
+       and not 0x1100 <= span[0] <= 0x11FF]) + "\x00-\x7f]")
 
 
 class AroundAdded(Tokenizer):
     """What a kind adds is `ids` and `piece_ids`. `rows` are those of `AddedTokens`; nothing but
-    added tokens may reach across U+0020 between two printable ASCII code points."""
+    added tokens may reach across U+0020 between two printable ASCII code points, and `normalize`
+    may but compose or decompose neighbours, and order marks."""
 
     def __init__(self, frame: Frame, cuts_left: bool, rows: list[list[Any]],
                  normalize: Callable[[str], str]) -> None:
@@ -42,11 +55,26 @@ class AroundAdded(Tokenizer):
             if not isinstance(raw, str):
                 yield [] if raw is None else [raw]
                 continue
-            for piece in self._added.normalized_steps(self._normalize(raw)):
+            parts = []
+            for part in self._normalized(raw):
+                parts.append(part)
+                if len(raw) > NORMALIZED:
+                    yield []
+            for piece in self._added.normalized_steps("".join(parts)):
                 if isinstance(piece, str):
                     yield from self.piece_ids(piece)
                 else:
                     yield [] if piece is None else [piece]
+
+    def _normalized(self, raw: str) -> Iterator[str]:
+        """A raw piece normalised some at a time, cut in front of what never changes with
+        what is before it."""
+        at = 0
+        while at < len(raw):
+            found = _FREE.search(raw, at + NORMALIZED)
+            end = found.start() if found else len(raw)
+            yield self._normalize(raw[at:end])
+            at = end
 
     def _parts(self, text: str) -> Iterator[list[int]]:
         at = 0

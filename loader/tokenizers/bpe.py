@@ -6,6 +6,7 @@ has it.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from itertools import chain
 
@@ -22,6 +23,9 @@ LONG_WORD = STRETCH // 4
 
 
 def _composed(text: str) -> str:
+    # What a newer Unicode than the reference's leaves as it is, the reference leaves.
+    if text.isascii() or unicodedata.is_normalized("NFC", text):
+        return text
     return normal_form("NFC", ordered(text))
 
 
@@ -36,7 +40,7 @@ class BPE(AroundAdded):
         super().__init__(Frame(*table["frame"]), table["cuts_left"], table["added"],
                          _composed if table["composes"] else _unchanged)
         self._words = WordCutter(table["pattern"])
-        self._merges = Merges(table["vocabulary"], table["merges"])
+        self._merges = Merges(table["vocabulary"], table["ranks"], table["cuts"], table["others"])
         self._takes_whole: bool = table["takes_whole"]
         self._adds_space: bool = table["adds_space"]
         self._cache = ChunkCache(self._word_ids)

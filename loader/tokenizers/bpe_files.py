@@ -6,6 +6,7 @@ from typing import Any
 
 from loader.errors import CheckpointError, shown
 from loader.tokenizers.added_files import added_rows
+from loader.tokenizers.bpe_merges import merge_table
 from loader.tokenizers.files import TokenizerFiles
 from loader.tokenizers.frame_files import file_frame
 from loader.tokenizers.settings_files import (
@@ -25,7 +26,7 @@ SPLITS = {
 
 
 def bpe_table(files: TokenizerFiles) -> dict[str, Any]:
-    """The JSON-able table that `BPE` takes. Raises CheckpointError."""
+    """The table that `BPE` takes. Raises CheckpointError."""
     if files.tokenizer_json is None:
         vocabulary, merges = files.vocab_json, _text_merges(files.merges_txt)
         where = ("vocab.json", "merges.txt")
@@ -45,8 +46,9 @@ def bpe_table(files: TokenizerFiles) -> dict[str, Any]:
     named = special_names(files, DEFAULTS)
     added = added_rows(files, ids, named)
     ids = {**ids, **{row[0]: row[1] for row in added}}
+    ranks, cuts, others = merge_table(reached, _merges(merges, ids, where[1]))
     return {
-        "vocabulary": reached, "merges": _merges(merges, reached, ids, where[1]), "added": added,
+        "vocabulary": reached, "ranks": ranks, "cuts": cuts, "others": others, "added": added,
         "takes_whole": files.tokenizer_json is not None and bool(model.get("ignore_merges")),
         "cuts_left": cuts_left(files), **_parts(files, ids, named, where[0]),
     }
@@ -58,7 +60,6 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
     table, name = files.tokenizer_json, files.tokenizer_config.get("tokenizer_class")
     processor = table.get("post_processor") if table else None
     is_roberta = isinstance(processor, dict) and processor.get("type") == "RobertaProcessing"
-    frame = list(file_frame(processor, ids)) if processor is not None else None
     if name in ROBERTA_CLASSES or name is None and (table is None or is_roberta):
         for role in ("cls_token", "sep_token"):
             if named[role] not in ids:
@@ -68,6 +69,8 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
         if not isinstance(adds_space, bool):
             raise CheckpointError(f"tokenizer_config.json: add_prefix_space is "
                                   f"{shown(adds_space)}, not true or false.")
+        if processor is not None:
+            file_frame(processor, ids)  # not followed, but it has to make sense
         first, last = ids[named["cls_token"]], ids[named["sep_token"]]
         return {"composes": False, "pattern": "gpt2", "adds_space": adds_space,
                 "frame": [[first], [last, last], [last], None]}
@@ -76,17 +79,16 @@ def _parts(files: TokenizerFiles, ids: dict[str, int], named: dict[str, str],
                               "for such files is RobertaTokenizer.")
     pattern, adds_space = _pattern(table.get("pre_tokenizer"))
     return {"composes": _composes(table.get("normalizer")), "pattern": pattern,
-            "adds_space": adds_space, "frame": frame or list(file_frame(processor, ids))}
+            "adds_space": adds_space, "frame": list(file_frame(processor, ids))}
 
 
 def _check_model(model: dict[str, Any]) -> None:
     """Refuses what no byte-level model of ours has."""
-    for key, served in (("dropout", (None, 0)), ("continuing_subword_prefix", (None, "")),
+    for key, served in (("dropout", (None, 0, 0.0)), ("continuing_subword_prefix", (None, "")),
                         ("end_of_word_suffix", (None, "")), ("byte_fallback", (None, False)),
                         ("ignore_merges", (None, False, True))):
         value = model.get(key)
-        if not any(value is one or value == one and type(value) in (int, float, str)
-                   for one in served):
+        if (type(value), value) not in [(type(one), one) for one in served]:
             raise CheckpointError(f"tokenizer.json: the model's {key} is {shown(value)}, served "
                                   f"is {shown(served[-1])}.")
 
@@ -142,9 +144,8 @@ def _text_merges(data: bytes) -> list[str]:
     return [line for line in lines if line and not line.startswith("#version")]
 
 
-def _merges(merges: Any, reached: dict[str, int], ids: dict[str, int],
-            where: str) -> list[list[int]]:
-    """[id of what it makes, bytes of its left part] of each merge, in order."""
+def _merges(merges: Any, ids: dict[str, int], where: str) -> list[tuple[str, str]]:
+    """Each merge's left and right token, as bytes, in order."""
     if not isinstance(merges, list):
         raise CheckpointError(f"{where}: merges is {shown(merges)}, not a list; save the "
                               "tokenizer again.")
@@ -162,7 +163,7 @@ def _merges(merges: Any, reached: dict[str, int], ids: dict[str, int],
         left, right = map(_written, pair)
         # One with a token that no bytes are written as is never used.
         if left is not None and right is not None:
-            found.append([reached[left + right], len(left)])
+            found.append((left, right))
     return found
 
 

@@ -9,47 +9,34 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 import numpy
 
 # Words longer than this, in bytes, are merged in stretches of so many; one takes some 3 ms.
 STRETCH = 512
+# Doubled up to this where many tokens reach across its end, as in lines of dashes.
+LONGEST_STRETCH = 1 << 13
 # How far in front of a stretch's end a place is looked for that what follows cannot change.
 TAIL = 64
 
 # Tokens that begin a stretch's end are sought by so many first bytes.
 HEAD = 2
 
-_NEVER = 1 << 31
+_NEVER = (1 << 31) - 1
 
 
 class Merges:
-    """The vocabulary and merges of one tokeniser.
+    """The vocabulary and merges of one tokeniser; `ranks`, `cuts` and `others` as `merge_table`
+    gives them."""
 
-    `merges` are, in the order of their ranks, [the id they make, the bytes of their left part].
-    """
-
-    def __init__(self, vocabulary: dict[str, int], merges: list[list[int]]) -> None:
+    def __init__(self, vocabulary: dict[str, int], ranks: numpy.ndarray, cuts: numpy.ndarray,
+                 others: list[list[Any]]) -> None:
         self.vocabulary = vocabulary
-        size = max(vocabulary.values(), default=0) + 1
-        made = numpy.array(merges, dtype=numpy.int64).reshape(-1, 2)
-        # Of most tokens one pair makes them: its rank, and where it is cut, by the token's id.
-        ranks, cuts = numpy.full(size, _NEVER), numpy.zeros(size, dtype=numpy.int64)
-        ranks[made[:, 0]] = numpy.arange(len(made))
-        cuts[made[:, 0]] = made[:, 1]
-        self._ranks, self._cuts = ranks.tolist(), cuts.tolist()
-        self._others = self._other_pairs(made)
+        # Views of the table's memory, which processes share, and quicker than arrays to index.
+        self._ranks, self._cuts = memoryview(ranks), memoryview(cuts)
+        self._others = {(left, right): rank for left, right, rank in others}
         self._longest: dict[str, int] | None = None
-
-    def _other_pairs(self, made: numpy.ndarray) -> dict[tuple[str, str], int]:
-        """The ranks of pairs that make a token which a later pair makes too."""
-        numbers, counts = numpy.unique(made[:, 0], return_counts=True)
-        several = set(numbers[counts > 1].tolist())
-        if not several:
-            return {}
-        tokens = {number: token for token, number in self.vocabulary.items() if number in several}
-        return {(tokens[number][:cut], tokens[number][cut:]): rank
-                for rank, (number, cut) in enumerate(made.tolist()) if number in several}
 
     def pieces(self, word: str) -> list[str]:
         """The word's pieces. Quadratic, if fast: for words up to some STRETCH."""
@@ -82,17 +69,23 @@ class Merges:
         """The pieces of a long word in order, some or none after each bounded piece of work.
 
         A stretch is merged as if the word ended with it. The last end of a piece of the whole word
-        that lies in the stretch is its end or one of a few others; and up to such a place the whole
-        word has the pieces of the word that ends there. So what all these have in common counts.
+        that lies in the stretch is its end or one of a few other places; what words that end at
+        these have in common, the whole word has.
         """
         at, size = 0, STRETCH
         while at + size < len(word):
             end = at + size
+            places = self._last_ends(word, at, end)
+            yield []
+            if size < min(len(places) ** 2 // 2, LONGEST_STRETCH):
+                # Comparing so many ends would cost more than the stretch itself.
+                size *= 2
+                continue
             pieces = self.pieces(word[at:end])
             yield []
             ends = [at + offset for offset in accumulate(map(len, pieces))]
             count = 0
-            for count in self._settled(word, at, end, ends):
+            for count in self._settled(word, places, ends):
                 yield []
             if count:
                 yield pieces[:count]
@@ -101,22 +94,22 @@ class Merges:
                 size *= 2
         yield self.pieces(word[at:])
 
-    def _settled(self, word: str, at: int, end: int, ends: list[int]) -> Iterator[int]:
+    def _settled(self, word: str, places: list[int], ends: list[int]) -> Iterator[int]:
         """The last number given: how many of the stretch's pieces, whose ends are given, are the
         whole word's as well. Before it comes 0 after each piece of work.
 
-        It is enough to compare the last ones. Let a piece of the stretch end at A and another
-        behind it at B, and let the word from A to some other end of a stretch have an end of a
-        piece at B too. Then between A and B the same happens in both, at A as well, which no
-        merge crosses in the one: so none crosses it in the other.
+        The whole word ends a piece at one of `places`, the last first, and up to there it has the
+        pieces of the word that ends there. It is enough to compare the last of these. Let a piece
+        of the stretch end at A and another behind it at B, and let the word from A to some other
+        place have an end of a piece at B too. Then between A and B the same happens in both, at A
+        as well, which no merge crosses in the one: so none crosses it in the other.
         """
-        places = self._last_ends(word, at, end)
         others = sorted(set(places).difference(ends))
         if not others:
             # Up to an end of a piece here that is the whole word's last one too, all is the same.
             yield bisect_right(ends, places[-1])
             return
-        count = bisect_left(ends, min(end - TAIL, places[-1]))
+        count = bisect_left(ends, min(places[0] - TAIL, places[-1]))
         while count > 0:
             start, known = ends[count - 1], set(ends[count:])
             for other in others:
@@ -148,6 +141,22 @@ class Merges:
         if self._cuts[token] == len(left):
             return self._ranks[token]
         return self._others.get((left, right), _NEVER) if self._others else _NEVER
+
+
+def merge_table(vocabulary: dict[str, int], pairs: list[tuple[str, str]],
+                ) -> tuple[numpy.ndarray, numpy.ndarray, list[list[Any]]]:
+    """(ranks, cuts, others) of pairs in the order of their ranks.
+
+    Of most tokens one pair makes them: its rank and the bytes of its left part, by the token's id,
+    int32 [ids]. The others are of tokens that several pairs make: [left, right, rank].
+    """
+    size = max(vocabulary.values(), default=0) + 1
+    ranks, cuts = numpy.full(size, _NEVER, numpy.int32), numpy.zeros(size, numpy.int32)
+    made: dict[str, list[list[Any]]] = {}
+    for rank, (left, right) in enumerate(pairs):
+        made.setdefault(left + right, []).append([left, right, rank])
+        ranks[vocabulary[left + right]], cuts[vocabulary[left + right]] = rank, len(left)
+    return ranks, cuts, [pair for several in made.values() if len(several) > 1 for pair in several]
 
 
 def _longest_pieces(vocabulary: dict[str, int]) -> dict[str, int]:

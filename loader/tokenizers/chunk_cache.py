@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Chunks up to this long are remembered. Full of the longest in the widest script, both generations
-# take some 16 MB; with English text 5 MB.
+# Chunks up to this long are remembered. Full of the longest in the widest script they take some
+# 16 MB; with English text 5 MB.
 CACHED_CHARACTERS = 32
-CACHED_CHUNKS = 1 << 14
+CACHED_CHUNKS = 1 << 15
 
 
 class ChunkCache(dict):
-    """Chunk → ids, computed when missing. Two generations: what was not asked for while one of
-    them filled is forgotten."""
+    """Chunk → ids, computed when missing. What was not asked for since those that it holds were
+    too many is forgotten when they are again."""
 
     def __init__(self, compute: Callable[[str], tuple[int, ...]]) -> None:
         super().__init__()
@@ -20,12 +20,12 @@ class ChunkCache(dict):
         self._older: dict[str, tuple[int, ...]] = {}
 
     def __missing__(self, chunk: str) -> tuple[int, ...]:
-        ids = self._older.get(chunk)
+        ids = self._older.pop(chunk, None)
         if ids is None:
             ids = self._compute(chunk)
             if len(chunk) > CACHED_CHARACTERS:
                 return ids
-        if len(self) >= CACHED_CHUNKS:
+        if len(self) + len(self._older) >= CACHED_CHUNKS:
             self._older = self.copy()
             self.clear()
         self[chunk] = ids

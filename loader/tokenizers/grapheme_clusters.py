@@ -39,11 +39,15 @@ _PREPENDED = _class(tables.PREPENDED)
 _FOLLOWING = _class(tables.EXTENDERS, tables.SPACING_MARKS, "200D")
 CLUSTER = re.compile(f"\\r\\n|{_PREPENDED}*(?:{_CORE}){_FOLLOWING}*|.", re.DOTALL)
 
+# Code points that are in one cluster with what is behind them.
+PREPENDED = code_points(tables.PREPENDED)
+# Those in one with what is before them.
+FOLLOWING = code_points(f"{tables.EXTENDERS} {tables.SPACING_MARKS} 200D")
+JAMO = code_points(" ".join((tables.HANGUL_LEADING, tables.HANGUL_VOWELS, tables.HANGUL_TRAILING)))
+REGIONAL = code_points(tables.REGIONAL)
 # A text without any of these is made of clusters of one code point. (A set, because a character
 # class is slow for what is not in it: beyond U+FFFF its ranges are tried one by one.)
-JOINERS = code_points(" ".join((
-    tables.EXTENDERS, tables.SPACING_MARKS, tables.PREPENDED, tables.REGIONAL,
-    tables.HANGUL_LEADING, tables.HANGUL_VOWELS, tables.HANGUL_TRAILING, "D 200D")))
-# Code points that are in one cluster with a U+0020 before or behind them.
-JOINS_SPACE_BEFORE = code_points(f"{tables.EXTENDERS} {tables.SPACING_MARKS} 200D")
-JOINS_SPACE_BEHIND = code_points(tables.PREPENDED)
+JOINERS = PREPENDED | FOLLOWING | JAMO | REGIONAL | {"\r"}
+# Those that can be in one cluster with what is before them only if that ends in a joiner.
+JOINABLE = code_points(f"{tables.CONSONANTS} {tables.PICTOGRAPHS} AC00-D7A3")
+FOLLOWING_RUN = re.compile(f"{_FOLLOWING}+")

@@ -10,6 +10,9 @@ from loader.tokenizers.files import TokenizerFiles
 
 # Tokenizers that take tokenizer.json as it is.
 FILE_CLASSES = {"PreTrainedTokenizerFast", "TokenizersBackend"}
+# Those that tell no token types unless tokenizer_config.json asks for them: pairs are of type 0.
+TYPELESS_CLASSES = {"AlbertTokenizer", "CamembertTokenizer", "DistilBertTokenizer",
+                    "MPNetTokenizer", "RobertaTokenizer", "XLMRobertaTokenizer"}
 IDS_LIMIT = 1 << 31
 
 
@@ -61,3 +64,13 @@ def cuts_left(files: TokenizerFiles) -> bool:
         raise CheckpointError(f"tokenizer_config.json: truncation_side is {shown(side)}, not left "
                               "or right.")
     return side == "left"
+
+
+def sends_types(files: TokenizerFiles) -> bool:
+    """Whether the reference gives the model token types: as tokenizer_config.json's
+    model_input_names say, else as the tokenizer's class does."""
+    names = files.tokenizer_config.get("model_input_names")
+    if isinstance(names, list):
+        return "token_type_ids" in names
+    kind = files.tokenizer_config.get("tokenizer_class")
+    return not isinstance(kind, str) or kind.removesuffix("Fast") not in TYPELESS_CLASSES

@@ -14,6 +14,7 @@ from loader.tokenizers.bpe_files import bpe_table
 from loader.tokenizers.encoding import Encoding, Frame, Tokenizer
 from loader.tokenizers.files import TokenizerFiles
 from loader.tokenizers.packed import pack_table, unpack_table
+from loader.tokenizers.settings_files import sends_types
 from loader.tokenizers.unigram import Unigram
 from loader.tokenizers.unigram_files import unigram_table
 from loader.tokenizers.wordpiece_added import open_wordpiece
@@ -50,7 +51,10 @@ def tokenizer_table(files: TokenizerFiles) -> dict[str, Any]:
         kind = _kind(files.tokenizer_json)
     else:
         kind = "BPE" if files.vocab_txt is None else "WordPiece"
-    return {"kind": kind, **KINDS[kind].compile(files)}
+    table = {"kind": kind, **KINDS[kind].compile(files)}
+    if not sends_types(files):
+        table["frame"] = Frame(*table["frame"])._replace(zeros=None)
+    return table
 
 
 def open_tokenizer(buffer: bytes | memoryview) -> Tokenizer:

@@ -15,7 +15,7 @@ from typing import Any
 from loader.tokenizers.added import AddedTokens
 from loader.tokenizers.chunk_cache import ChunkCache
 from loader.tokenizers.encoding import WHOLE_CHARACTERS, Frame, Tokenizer
-from loader.tokenizers.grapheme_clusters import JOINS_SPACE_BEFORE, JOINS_SPACE_BEHIND
+from loader.tokenizers.grapheme_clusters import FOLLOWING, PREPENDED
 from loader.tokenizers.metaspace import Marker, Metaspace
 from loader.tokenizers.unigram_normalizer import SPACE_SET, Normalizer
 from loader.tokenizers.unigram_paths import Pieces
@@ -45,6 +45,12 @@ class Unigram(Tokenizer):
         # An added token that holds white space would reach from one chunk into the next.
         self._has_chunks = (rules.prepends or rules.splits) \
             and all(map(SPACE_SET.isdisjoint, contents))
+        firsts = {content[0] for content in contents}
+        # Most chunks are of these alone, which stay what they are.
+        plain = "".join(re.escape(letter) for letter in map(chr, range(0x21, 0x7F)) if letter not in
+                        {rules.mark, *firsts} and normalizer.stays(letter))
+        self._plain = re.compile(f"[{plain}]+" if plain else "(?!)")
+        self._prefix = rules.mark if rules.prepends else ""
         # As good as spaces, and commoner as a chunk's end.
         self._blanks = [blank for blank in "\n\r\t" if normalizer.form(blank) == " "
                         and rules.collapses or normalizer.form(blank).isspace() and rules.splits]
@@ -93,7 +99,7 @@ class Unigram(Tokenizer):
             at = -1
             if end > WHOLE_CHARACTERS:
                 at = text.find(" ", end - WHOLE_CHARACTERS, end)
-                if at < 0 or at > 0 and text[at - 1] in JOINS_SPACE_BEHIND:
+                if at < 0 or at > 0 and text[at - 1] in PREPENDED:
                     break
             try:
                 ids = self._chunked(text[at + 1:end], at < 0, end == len(text))
@@ -126,8 +132,10 @@ class Unigram(Tokenizer):
         """The ids of what is between two spaces of a text. Raises _Joined."""
         if not chunk:
             return () if self._rules.splits or self._rules.collapses else self._mark_ids
+        if self._plain.fullmatch(chunk):
+            return self._pieces.best(self._prefix + chunk)
         form = self._normalizer.form(chunk)
-        if chunk[0] in JOINS_SPACE_BEFORE or chunk[-1] in JOINS_SPACE_BEHIND \
+        if chunk[0] in FOLLOWING or chunk[-1] in PREPENDED \
                 or self._added_part.search(chunk) or self._added_part.search(form):
             raise _Joined
         if not self._rules.splits and (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy
@@ -12,7 +13,7 @@ from loader.tokenizers.added_files import added_rows
 from loader.tokenizers.files import TokenizerFiles
 from loader.tokenizers.frame_files import file_frame
 from loader.tokenizers.piece_trie import LONGEST_PIECE, build_trie
-from loader.tokenizers.settings_files import cuts_left
+from loader.tokenizers.settings_files import FILE_CLASSES, cuts_left
 from loader.tokenizers.unigram_normalizer import read_normalizer
 
 # What an unknown code point costs beyond the worst piece.
@@ -23,6 +24,8 @@ def unigram_table(files: TokenizerFiles) -> dict[str, Any]:
     """The table that `Unigram` takes: JSON-able values, and arrays. Raises CheckpointError."""
     file = files.tokenizer_json
     pieces, scores, unknown = _read_model(file["model"])
+    if files.tokenizer_config.get("tokenizer_class") in FILE_CLASSES:
+        scores = [_as_library_reads(score) for score in scores]
     ids = {piece: number for number, piece in enumerate(pieces)}
     added = added_rows(files, ids, {})
     rules = _metaspace(file.get("pre_tokenizer"))
@@ -67,6 +70,18 @@ def _read_model(model: dict[str, Any]) -> tuple[list[str], list[float], int]:
         raise CheckpointError(f"tokenizer.json: the longest piece has {len(longest)} code points, "
                               f"served are 1 to {LONGEST_PIECE}; train the tokenizer again.")
     return list(pieces), [float(score) for score in scores], unknown
+
+
+def _as_library_reads(score: float) -> float:
+    """The score as the `tokenizers` library reads it from a file, sometimes the next float64: it
+    divides the decimal digits, made one float, by a power of ten. The reference reads a file so
+    for classes without rules of their own; for others it hands over the nearest floats."""
+    sign, digits, exponent = Decimal(repr(score)).as_tuple()
+    if exponent < -300:
+        return score                # no piece is so likely that this could matter
+    whole = float(int("".join(map(str, digits))))
+    size = whole / 10.0 ** -exponent if exponent < 0 else whole * 10.0 ** exponent
+    return -size if sign else size
 
 
 def _metaspace(part: Any) -> list[Any]:

@@ -14,7 +14,9 @@ from loader.errors import CheckpointError, shown
 from loader.tokenizers.charsmap import Charsmap, read_charsmap
 from loader.tokenizers.code_points import SPACES, character_class, code_points
 from loader.tokenizers.encoding import WHOLE_CHARACTERS
-from loader.tokenizers.grapheme_clusters import JOINERS
+from loader.tokenizers.grapheme_clusters import (
+    FOLLOWING, FOLLOWING_RUN, JAMO, JOINABLE, JOINERS, PREPENDED, REGIONAL,
+)
 from loader.tokenizers.mark_runs import ordered
 from loader.tokenizers.unicode_forms import lower_case, normal_form, without_marks
 
@@ -119,8 +121,9 @@ class Normalizer:
         self._left, self._right = table["strips"]
         self.collapses: bool = table["collapses"]
         self._steps: list[Callable[[str], str]] = []
-        joining = JOINERS | SPACE_SET
+        joining = set(JOINERS)
         if table["blanks"]:
+            joining |= SPACE_SET
             self._steps.append(lambda text: _BLANKS.sub(" ", text))
         for sought, content in table["replaced"]:
             self._steps.append(lambda text, pair=(sought, content): text.replace(*pair))
@@ -130,6 +133,10 @@ class Normalizer:
             if name in ("NFKC", "NFKD"):
                 joining |= code_points(COMPATIBLE_JAMO)
         self._joining = frozenset(joining)
+        # Runs of these can be cut in the middle: what is left of a cluster on both sides is too
+        # long to be looked up whole. Normal forms reach across, but for the last.
+        reaches = any(name not in ("Precompiled", "Lowercase") for name, *_ in table["steps"])
+        self._runs = [REGIONAL] if reaches else [REGIONAL, FOLLOWING, JAMO, PREPENDED]
 
     def strip(self, text: str, left: bool = True, right: bool = True) -> str:
         """The text without the white space that is stripped off, if at all, on these sides."""
@@ -146,11 +153,18 @@ class Normalizer:
     def forms(self, text: str) -> Iterator[str]:
         """The forms of a stripped text's parts, each after a bounded piece of work, or as much as
         nothing can be cut in."""
-        at, size = 0, WHOLE_CHARACTERS
+        at, size, run_end = 0, WHOLE_CHARACTERS, 0
         while len(text) - at > size:
             end = at + size
-            while end > at and not self.is_loose(text, end):
+            while end > at and not self._is_loose(text, end):
                 end -= 1
+                if self._is_in_run(text, end):
+                    if end >= run_end:
+                        run_end = FOLLOWING_RUN.match(text, end).end() \
+                            if text[end] in FOLLOWING else end
+                    # A run can join what is on its two sides.
+                    if text[run_end:run_end + 1] not in JOINABLE:
+                        break
             if end == at:
                 size *= GROWTH
                 continue
@@ -158,9 +172,26 @@ class Normalizer:
             at, size = end, WHOLE_CHARACTERS
         yield self.form(text[at:])
 
-    def is_loose(self, text: str, at: int) -> bool:
+    def _is_loose(self, text: str, at: int) -> bool:
         """Whether nothing joins the code points before and behind a place in the text."""
-        return text[at] not in self._joining and text[at - 1] not in self._joining
+        before, behind = at - 1, text[at]
+        if behind in self._joining:
+            return False
+        if text[before] not in self._joining:
+            return True
+        # What follows something could be dropped, and then that stands here.
+        while before > at - 8 and before and text[before] in FOLLOWING:
+            before -= 1
+        return behind not in JOINABLE and text[before] not in PREPENDED \
+            and text[before] not in FOLLOWING
+
+    def _is_in_run(self, text: str, at: int) -> bool:
+        around = text[at - 3:at + 3]
+        return len(around) == 6 and any(run.issuperset(around) for run in self._runs)
+
+    def stays(self, letter: str) -> bool:
+        """Whether a code point is its own form, and nothing joins it."""
+        return letter not in self._joining and self.form(letter) == letter
 
     def is_loose_space(self, text: str, at: int) -> bool:
         """Whether the space at a place in the text, not at its ends, has loose neighbours."""

@@ -41,12 +41,18 @@ class Pieces:
 
     def best(self, word: str) -> tuple[int, ...]:
         """The ids of the best path through a word."""
-        path = Path()
-        heads = [*map(self._heads.__getitem__, word)]
-        path.grow(len(word))
-        self.extend(path, heads, len(word))
-        ids, bounds = self.trace(path, len(word))
-        return tuple(self._fused(word, ids, bounds) if self._unknown in ids else ids)
+        count = len(word)
+        path = Path(count)
+        self.extend(path, self.heads(word), count)
+        ids, end = [], count
+        while end:
+            cell = path.cells[end]
+            number = self._ids[cell] if cell != _UNKNOWN else self._unknown
+            if number == self._unknown:
+                return tuple(self._fused(word, *self.trace(path, count)))
+            ids.append(number)
+            end = path.starts[end]
+        return tuple(ids[::-1])
 
     def heads(self, text: str) -> list[tuple]:
         """What `extend` wants of each code point."""
@@ -127,8 +133,9 @@ class Path:
     """The best way to each place of a text: its score, where its last piece begins, and that
     piece's cell. All pieces that begin in front of `done` were tried."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 0) -> None:
         self.scores, self.starts, self.cells, self.done = [0.0], [0], [ROOT], 0
+        self.grow(count)
 
     def grow(self, count: int) -> None:
         """Takes in so many places more."""

@@ -69,7 +69,7 @@ class Int8Product(nn.Module):
         return self.sums(q).mul_(reach).add_(self.bias)                     # [M, N]
 
     def sums(self, q: Tensor) -> Tensor:
-        """t[n] · Σ (q - z) w ÷ steps, float32 [M, N], of whole numbers q, float32 [M, K], without z.
+        """t[n] · Σ (q - z) w ÷ steps, float32 [M, N]; q, float32 [M, K], are whole and without z.
         """
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from tools.building.calibration import Recorded
 from tools.building.gate import ERROR_LIMIT
 from tools.building.quantise import quantise
 
-SMOOTHING = 0.5        # the share of an input's spread that goes into its weights
+SMOOTHINGS = (0.35, 0.5, 0.65, 0.8)  # shares of an input's spread that may go into its weights
 SMOOTHING_PAYS = 0.85  # of the error without it; it costs a pass over the inputs
 
 
@@ -38,13 +38,15 @@ def quantise_layers(recorded: Sequence[Recorded], weights: Any, bits: int,
     tensors = open_image(weights)
     for number, product in enumerate(recorded, 1):
         wide = [float32_array(weights, tensors[f"{name}.weight"]) for name in product.names]
-        tries = [_quantised(product.names, wide, bits, None),
-                 _quantised(product.names, wide, bits, _divisors(product, wide))]
+        tries = [_quantised(product.names, wide, bits, divisors) for divisors in
+                 (None, *(_divisors(product, wide, share) for share in SMOOTHINGS))]
         errors = [output_error(product, weights, arrays, plan) for arrays in tries]
-        is_smoothed = errors[1] < SMOOTHING_PAYS * errors[0]
-        error = errors[is_smoothed]
+        best = int(np.argmin(errors))
+        is_smoothed = errors[best] < SMOOTHING_PAYS * errors[0]
+        chosen = best if is_smoothed else 0
+        error = errors[chosen]
         is_wide = not error <= ERROR_LIMIT
-        layers.append(Layer(product.names, tries[is_smoothed], error, is_smoothed, is_wide))
+        layers.append(Layer(product.names, tries[chosen], error, is_smoothed, is_wide))
         told(f"product {number}/{len(recorded)} {product.names[0]}: error {error:.2%}"
              + (", smoothed" if is_smoothed else "") + (", stays wide" if is_wide else ""))
     return layers
@@ -81,12 +83,12 @@ def _quantised(names: Sequence[str], wide: Sequence[np.ndarray], bits: int,
     return arrays
 
 
-def _divisors(product: Recorded, wide: Sequence[np.ndarray]) -> np.ndarray:
+def _divisors(product: Recorded, wide: Sequence[np.ndarray], share: float) -> np.ndarray:
     """What to divide the inputs by so that both they and the weights spread less (Xiao et al. 2023,
     SmoothQuant); their geometric mean is 1."""
     inputs = np.maximum(product.largest.numpy(), 1e-5)
     weights = np.maximum(np.abs(np.concatenate(wide)).max(axis=0), 1e-5)
-    divisors = inputs ** SMOOTHING / weights ** (1 - SMOOTHING)
+    divisors = inputs ** share / weights ** (1 - share)
     return (divisors / np.exp(np.log(divisors).mean())).astype(np.float32)
 
 

@@ -15,7 +15,7 @@ from tools.offline.ledger import Ledger, Part
 from tools.offline.source import Source
 from tools.offline.worker import Result, Worker
 
-PART_S = 0.25        # a part is so many texts as take about this long
+PART_S = 0.5         # a part is so many texts as take about this much of an engine's time
 FIRST_PART, LARGEST_PART = 16, 4096  # texts
 # A second part waits in an engine's socket only where it surely fits there: this process must not
 # wait for an engine that waits for it.
@@ -49,6 +49,7 @@ class Crew:
         self._pids: dict[int, int] = {}
         self._engine_at: dict[int, int] = {}     # by descriptor
         self._part_size = FIRST_PART
+        self._taken = 0
         self._deaths_in_row = 0
         gc.collect()
         gc.freeze()  # so that engines share this process's pages
@@ -90,8 +91,9 @@ class Crew:
                 if ledger.running(engine) != depth:
                     continue
                 if has_more and ledger.has_room:
-                    first, items = source.take(self._part_size)
+                    first, items = source.take(self._next_size(source))
                     has_more = bool(items)
+                    self._taken += len(items)
                     if items:
                         ledger.add(first, items)
                 part = ledger.next_part()
@@ -114,8 +116,15 @@ class Crew:
             self._deaths_in_row = 0
             self._fit(len(part.items), seconds)
 
+    def _next_size(self, source: Source) -> int:
+        """Towards the end parts become small, so that all engines end at the same time."""
+        if not source.done:
+            return self._part_size
+        left = int(self._taken * (1 / source.done - 1))
+        return max(FIRST_PART, min(self._part_size, left // (PARTS_EACH * len(self._links))))
+
     def _fit(self, count: int, seconds: float) -> None:
-        """Sizes the next parts by how long one took; which part is cut where changes no result."""
+        """Sizes the next parts by what one took; which part is cut where changes no result."""
         wanted = int(count * PART_S / max(seconds, 1e-6))
         self._part_size = max(1, min(wanted, 2 * self._part_size, LARGEST_PART))
 
@@ -169,9 +178,9 @@ def _live(worker: Worker, link: Connection) -> None:
         close_all_but({0, 1, 2, link.fileno()})
         while True:
             items = pickle.loads(link.recv_bytes())
-            begun = time.perf_counter()
+            begun = time.process_time()  # on a busy machine parts stay large enough to fill batches
             result = worker.classify(items)
-            link.send_bytes(pickle.dumps((result, time.perf_counter() - begun)))
+            link.send_bytes(pickle.dumps((result, time.process_time() - begun)))
     except (EOFError, OSError):
         status = 0
     except BaseException as error:
