@@ -29,7 +29,7 @@ from server.metrics import LOOP_LEASE_S, UP
 from server.processes import STDERR, ChildSpec
 
 # Torch, the context, the weights and all graphs.
-START_LEASE_S = 120.0
+START_LEASE_S = 300.0
 # The master kills a little after this process would have ended itself.
 KILL_MARGIN_S = 1.0
 # Between two looks at a device that is about to be done.
@@ -144,8 +144,8 @@ class GpuEngine:
         due = self.program.due()
         if now > due:
             self.fall("hang", f"a launch is {now - due:.3f} s past its due")
-        self.page.promise(max(now + LOOP_LEASE_S,
-                              min(due, now + START_LEASE_S) + KILL_MARGIN_S))
+        self.page.promise(max(now + LOOP_LEASE_S, due + KILL_MARGIN_S if self.program.is_busy
+                              else now))
         if self.link is None and not self.is_leaving:
             self._connect()
         self._wait()

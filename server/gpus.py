@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from loader.prepare import ModelFiles
 from model.device.script import parse
@@ -25,7 +26,7 @@ from server.settings import Settings
 
 # Above the numbers of the supervisor's, so that no life has the number of another.
 FIRST_INCARNATION = 1 << 40
-START_LEASE_S = 120.0
+START_LEASE_S = 300.0
 # What an engine that was told to leave may take to finish what it has begun.
 LEAVE_S = 10.0
 # After so long a killed process will not die: its driver holds it.
@@ -66,11 +67,17 @@ class _Gpu:
     facts: dict = field(default_factory=dict)
 
 
+class Held(Protocol):
+    """What the master holds for a generation. `files` may be replaced: they are asked for anew."""
+
+    dispatcher_name: str
+    files: ModelFiles
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     generation: int
-    dispatcher_name: str
-    files: ModelFiles
+    held: Held
 
 
 class Gpus:
@@ -93,10 +100,10 @@ class Gpus:
         self._published_at = 0.0
         self._is_changed = True
 
-    def serve(self, generation: int, dispatcher_name: str, files: ModelFiles) -> None:
+    def serve(self, generation: int, held: Held) -> None:
         """The model that engines should serve from now on; those of another one leave."""
         is_new = self._model is not None and self._model.generation != generation
-        self._model = _Model(generation, dispatcher_name, files)
+        self._model = _Model(generation, held)
         for gpu in self.gpus.values():
             if not is_new or gpu.child is None or gpu.pressure.state == CRITICAL:
                 continue
@@ -246,13 +253,12 @@ class Gpus:
             self._watch_at = now + FIRST_BACK_OFF_S
 
     def _start_engine(self, gpu: _Gpu, now: float) -> None:
-        files = self._model.files
         gpu.child = self._start(
             "gpu_engine", gpu.index, lambda spec: gpu_start.run(spec, gpu.uuid, gpu.cuts), now)
         if gpu.child is None:
             gpu.pressure.ended("died", now)
         else:
-            card_fd, _, *image_fds = files.descriptors
+            card_fd, _, *image_fds = self._model.held.files.descriptors
             gpu.child.control.send({"type": "model"}, (card_fd, *image_fds))
 
     def _start(self, role: str, index: int, entry: Callable[[ChildSpec], None],
@@ -260,7 +266,7 @@ class Gpus:
         """A new process in its place; None where none can be had now."""
         incarnation, self._next_incarnation = self._next_incarnation, self._next_incarnation + 1
         generation = self._model.generation if self._model is not None else 1
-        name = self._model.dispatcher_name if self._model is not None else ""
+        name = self._model.held.dispatcher_name if self._model is not None else ""
         page = self.registry.page(role, index, generation)
         page.begin(0, incarnation, generation, now, START_LEASE_S)
         ours, theirs = Control.pair()

@@ -331,7 +331,7 @@ class Master:
             self.page.values[GENERATION] = action.generation
             if self.settings.share_port:
                 self._join_port()
-            self.gpus.serve(action.generation, held.dispatcher_name, held.files)
+            self.gpus.serve(action.generation, held)
         log.event("phase", name=action.phase, generation=action.generation)
         self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
         if action.phase == "draining":

@@ -59,7 +59,9 @@ class Desk:
         self.gpus.turn()
 
     def serve(self, generation: int = 1) -> None:
-        self.gpus.serve(generation, f"dispatcher-{generation}", ModelFiles(*self.files))
+        self.held = SimpleNamespace(dispatcher_name=f"dispatcher-{generation}",
+                                    files=ModelFiles(*self.files))
+        self.gpus.serve(generation, self.held)
 
     def watch(self):
         return [child for child in self.children if child.role == "gpu_watch"][-1]
@@ -108,7 +110,12 @@ class Desk:
         return json.loads(self.registry.board.read())[0]
 
     def heard(self) -> list[str]:
-        return [message["type"] for message, _ in self.engine().control.receive()]
+        found = []
+        for message, descriptors in self.engine().control.receive():
+            found.append(message["type"])
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return found
 
 
 @pytest.fixture
@@ -285,6 +292,21 @@ def test_gpus_next_model_replaces_the_engine_at_once(desk, is_ready):
     assert one.engines() == 2
     assert one.engine().spec.generation == 2
     assert one.engine().spec.dispatcher_name == "dispatcher-2"
+
+
+def test_gpus_card_that_was_replaced_meanwhile_goes_to_the_next_engine(desk):
+    one = desk()
+    one.begin_serving()
+    os.close(one.files[0])
+    one.files[0] = os.memfd_create("another")
+    one.held.files = ModelFiles(*one.files)
+    one.heard()
+    one.end_engine(signal.SIGKILL)
+    one.read(60000, count=2)
+    ((_, descriptors),) = one.engine().control.receive()
+    assert "another" in os.readlink(f"/proc/self/fd/{descriptors[0]}")
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def test_gpus_status_that_the_master_reaped_first_is_found(desk):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -69,8 +70,9 @@ class Cuda:
                 raise Unusable("CUDA sees no device")
             self.capability = torch.cuda.get_device_capability(0)
             free, total = torch.cuda.mem_get_info(0)
+            (torch.zeros(1, device="cuda") + 1).item()      # has it kernels for this device?
         except RuntimeError as error:
-            raise Unusable(f"CUDA does not start: {_first_line(error)}") from None
+            _judge_start(_first_line(error))
         self._free_at_start = free
         most = max(free - spared(total), 0.0)
         torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), 0)
@@ -180,6 +182,15 @@ class Cuda:
 
     def seal(self) -> None:
         """Nothing to do: what the recorder refuses is not called."""
+
+
+def _judge_start(words: str) -> NoReturn:
+    """A start that failed may succeed later where others only use the device now."""
+    if "out of memory" in words:
+        raise OutOfMemory(words) from None
+    if "busy or unavailable" in words or "unknown error" in words:
+        raise DeviceBroken(words) from None
+    raise Unusable(f"CUDA does not start: {words}") from None
 
 
 @contextmanager

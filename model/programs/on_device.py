@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,9 @@ def build(card: dict[str, Any], images: Sequence[Any], port: Port,
         failure = _failure(program, card)
         if failure:
             failures.append(f"{PRECISIONS[dtype]}: {failure}")
+            del network, program
+            gc.collect()        # functions and program hold one another
+            port.trim()
             continue
         program.prepare(_eager(program, options))
         return program
