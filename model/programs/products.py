@@ -44,7 +44,7 @@ class TransposedProduct(StoredProduct):
 class PackedProduct(nn.Module):
     """oneDNN on a weight packed in its own order; it computes in the weight's type."""
 
-    row_step = 32
+    row_step = 16
     builds_by_rows = True
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -58,8 +58,6 @@ class PackedProduct(nn.Module):
 
 class BFloat16Product(PackedProduct):
     """oneDNN in bfloat16 with sums in fp32, for CPUs that have it (AVX512-BF16, AMX)."""
-
-    row_step = 16  # rows of an AMX tile
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__(weight.bfloat16(), bias.bfloat16())
