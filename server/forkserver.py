@@ -45,6 +45,7 @@ def run(spec: ChildSpec) -> None:
         print(f"the self-test failed: {error}", file=sys.stderr)
         sys.exit(BROKEN)
     gc.collect()
+    program.idle()  # what choosing and warming left behind would be in every engine
     gc.freeze()
     card_fd = seal_card(card)
     spec.control.send({"type": "ready", "precision": card["precision"]}, (card_fd,))

@@ -38,6 +38,7 @@ class Int8Product(nn.Module):
 
     row_step = 16
     builds_by_rows = True
+    differs_by_rows = False  # sums of integers are what they are
     shift = 0  # of the zero point, where a kernel takes other integers than [-127, 127]
 
     def __init__(self, weight: QuantisedWeight, least: float = 0.0,

@@ -14,7 +14,8 @@ from model.programs.int8 import INT8_KERNELS, QuantisedWeight
 from model.programs.products import WIDE_KERNELS
 
 MOST_ROWS = 512    # more in one call gain nothing
-FEW_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 16)  # tried of kernels that have no code for each count
+FEW_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 16)  # tried of kernels that are said not to differ
+PART_ROWS = 128    # at least so many rows are compared, for a difference may be rare
 FEWEST_COUNTS = 4  # a kernel that agrees with itself on fewer row counts does not keep every bit
 CALL_ROWS = 32     # rows that could be computed in the time that a call itself takes
 TIMED_ROWS = (16, 256)
@@ -63,23 +64,23 @@ def row_counts(product: RandomProduct) -> tuple[int, ...]:
     """The largest useful set of row counts among which no row's product changes by a bit, wherever
     the row is; () where there is none.
 
-    A kernel that has code for each count is tried with each, and may fall into several sets that
-    differ from each other (oneDNN in bfloat16 cuts long sums differently by the number of rows).
-    Any other is tried with a few, which must all agree.
+    A kernel that may compute otherwise by the number of rows is tried with each, and may fall into
+    several sets (oneDNN in bfloat16 cuts long sums differently). Any other is tried with a few
+    counts, which must all agree.
     """
     step = product.kernel.row_step
     every = tuple(range(step, MOST_ROWS + 1, step))
-    if not product.kernel.builds_by_rows:
-        tried = [count * step for count in FEW_STEPS]
-        expected = _in_parts(product, MOST_ROWS)
-        return every if all(torch.equal(_in_parts(product, rows), expected) for rows in tried) \
-            else ()
+    if not product.kernel.differs_by_rows:
+        expected = product.kernel(product.x)
+        tried = (_in_parts(product, count * step) for count in FEW_STEPS)
+        return every if all(torch.equal(found, expected[:len(found)]) for found in tried) else ()
     sets: list[tuple[Tensor, list[int]]] = []
     for rows in every:
         found = _in_parts(product, rows)
-        for expected, members in sets:
-            if torch.equal(found, expected):
-                members.append(rows)
+        for place, (expected, members) in enumerate(sets):
+            common = min(len(found), len(expected))
+            if torch.equal(found[:common], expected[:common]):
+                sets[place] = max(found, expected, key=len), [*members, rows]
                 break
         else:
             sets.append((found, [rows]))
@@ -142,12 +143,10 @@ def seconds(products: Sequence[RandomProduct]) -> list[float]:
 
 
 def _in_parts(product: RandomProduct, rows: int) -> Tensor:
-    """The products of all rows, made by calls of so many rows each."""
-    x = product.x
-    missing = -len(x) % rows
-    if missing:
-        x = torch.cat([x, x[:missing]])
-    return torch.cat([product.kernel(part) for part in x.split(rows)])[:len(product.x)]
+    """The products of the first rows, at least PART_ROWS of them, by calls of so many each."""
+    calls = -(-PART_ROWS // rows)
+    x = product.x[:calls * rows]
+    return torch.cat([product.kernel(part.clone()) for part in x.split(rows)])
 
 
 def _cost(counts: list[int]) -> float:

@@ -6,7 +6,8 @@ number of rows M. Which kernel keeps that depends on the machine: MKL takes othe
 transpose [K, N]; with AVX2 alone: in patterns up to some 250 rows, for either). So each is tried on
 the machine (model.programs.plan), with M as multiples of its `row_step` only: programs fill their
 rows up to such a multiple. oneDNN builds code for each M when it first sees it (`builds_by_rows`),
-some milliseconds that are spent before the program is ready.
+some milliseconds that are spent before the program is ready; its code may sum otherwise by M
+(`differs_by_rows`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class StoredProduct(nn.Module):
     """MKL on the weight as stored, [N, K]: no copy."""
 
     row_step = 4  # fewer rows take other kernels even where the rest agrees
-    builds_by_rows = False
+    builds_by_rows = differs_by_rows = False
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class PackedProduct(nn.Module):
     """oneDNN on a weight packed in its own order; it computes in the weight's type."""
 
     row_step = 16
-    builds_by_rows = True
+    builds_by_rows = differs_by_rows = True
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class HalfProduct(nn.Module):
     """
 
     row_step = 4
-    builds_by_rows = False
+    builds_by_rows = differs_by_rows = False
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
