@@ -91,7 +91,9 @@ def test_inspect_ids_are_those_that_are_served(shared, capsys, tmp_path):
         [entry["input_ids"] for entry in entries]
 
 
-@pytest.mark.parametrize("kind", ["wordpiece-uncased", "wordpiece-cased"])
+@pytest.mark.parametrize("kind", [
+    "wordpiece-uncased", "wordpiece-cased", "bpe-gpt2", "bpe-modernbert", "bpe-llama3",
+    "unigram-xlmr", "unigram-bge", "unigram-deberta-v3"])
 def test_inspect_ids_tokenizer_alone_truncates_nothing(shared, capsys, monkeypatch, kind):
     folder = shared / "tokenizers" / kind
     lines = [json.loads(line) for line in gzip.open(folder / "lines.jsonl.gz", "rt", "utf-8")]
