@@ -122,7 +122,7 @@ def _write(name: str, source: Source, crew: Crew, out: BinaryIO) -> int:
             bad += len(answered.faults)
             for number, reason in answered.faults:
                 print(f"{name}:{number}: {reason}", file=sys.stderr)
-        progress.show(texts, source.done)
+        progress.show(texts, source.done and source.done * texts / max(1, crew.taken))
     out.flush()
     progress.finish(texts, bad, crew.deaths)
     return bad

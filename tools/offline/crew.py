@@ -44,12 +44,12 @@ class Crew:
 
     def __init__(self, worker: Worker, size: int) -> None:
         self.deaths = 0
+        self.taken = 0       # items of the source
         self._worker = worker
         self._links: dict[int, Connection] = {}  # by engine
         self._pids: dict[int, int] = {}
         self._engine_at: dict[int, int] = {}     # by descriptor
         self._part_size = FIRST_PART
-        self._taken = 0
         self._deaths_in_row = 0
         gc.collect()
         gc.freeze()  # so that engines share this process's pages
@@ -93,7 +93,7 @@ class Crew:
                 if has_more and ledger.has_room:
                     first, items = source.take(self._next_size(source))
                     has_more = bool(items)
-                    self._taken += len(items)
+                    self.taken += len(items)
                     if items:
                         ledger.add(first, items)
                 part = ledger.next_part()
@@ -120,7 +120,7 @@ class Crew:
         """Towards the end parts become small, so that all engines end at the same time."""
         if not source.done:
             return self._part_size
-        left = int(self._taken * (1 / source.done - 1))
+        left = int(self.taken * (1 / source.done - 1))
         return max(FIRST_PART, min(self._part_size, left // (PARTS_EACH * len(self._links))))
 
     def _fit(self, count: int, seconds: float) -> None:
