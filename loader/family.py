@@ -24,9 +24,6 @@ class FamilySpec(Protocol):
     prefix: str
     """What begins the names of the encoder's tensors ("bert."); a checkpoint may leave it out."""
 
-    tokenizer: str
-    """The kind of tokeniser that the family brings: "wordpiece"."""
-
     needs_weights: bool
     """False for a family without tensors (echo): then no weights file is looked for."""
 

@@ -12,6 +12,10 @@ from loader.tokenizers.table import TokenizerFiles
 
 SETTINGS_BYTES = 16 << 20   # of tokenizer_config.json and special_tokens_map.json
 TABLE_BYTES = 128 << 20     # of tokenizer.json and vocabularies; 250,000 pieces take 17 MB
+# Where no file names the tokenizer's class, the reference takes that of the model_type in
+# config.json. Those of the others need not be told apart.
+CLASSES = {"mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer",
+           "modernbert": "PreTrainedTokenizerFast"}
 ROW_BYTES = 60_000          # of one text's ids: they must fit one message between processes
 
 
@@ -19,7 +23,8 @@ def read_tokenizer(folder: Folder) -> tuple[TokenizerFiles, dict[str, bytes]]:
     """The parsed files, and the bytes of each by name.
 
     tokenizer.json goes before vocab.txt, and that before vocab.json with merges.txt; beside these
-    added_tokens.json is read too. Raises CheckpointError.
+    added_tokens.json is read too. Of config.json counts what names the tokenizer's class, if its
+    own settings do not. Raises CheckpointError.
     """
     sources: dict[str, bytes] = {}
 
@@ -33,6 +38,11 @@ def read_tokenizer(folder: Folder) -> tuple[TokenizerFiles, dict[str, bytes]]:
     if config.get("auto_map"):
         raise CheckpointError("tokenizer_config.json: auto_map names code in the folder, which is "
                               "never run; use a checkpoint without it.")
+    if config.get("tokenizer_class") is None and folder.has("config.json"):
+        model = read_object(folder.read("config.json", SETTINGS_BYTES), "config.json")
+        model_type = model.get("model_type")
+        config["tokenizer_class"] = model.get("tokenizer_class") or \
+            CLASSES.get(model_type if isinstance(model_type, str) else "")
     if folder.has("tokenizer.json"):
         return TokenizerFiles(settings("tokenizer.json", TABLE_BYTES), None, config,
                               specials), sources

@@ -15,7 +15,7 @@ from server import codec, link, log
 from server.leases import due_s
 from server.messages import (Batch, Done, EngineHello, Failed, MessageError)
 from server.metrics import LOOP_LEASE_S, UP
-from server.processes import ChildSpec, arm
+from server.processes import ChildSpec, arm, take_niceness
 
 LONGEST_WAIT_S = 0.5
 RECONNECT_S = 0.01
@@ -29,16 +29,8 @@ def run(spec: ChildSpec, program: Program, card: dict, costs: list[tuple[int, in
     spec.control.send({"type": "up", "pid": os.getpid()})
     if spec.control.receive_all()[1]:
         return          # given up meanwhile: the place may have a new engine
-    _take_niceness(spec.settings.engine_nice)
+    take_niceness(spec.settings.engine_nice)
     Engine(spec, program, card, costs, kind).serve()
-
-
-def _take_niceness(wanted: int) -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, wanted)
-    except PermissionError:
-        log.event("engine_nice_refused", wanted=wanted,
-                  why="only a privileged user may lower it")
 
 
 class Engine:

@@ -20,7 +20,7 @@ from model.program import Program, Row
 from server import engine
 from server.messages import ENGINE_KINDS
 from server.metrics import UP, Registry
-from server.processes import BROKEN, ChildSpec, Control, arm, live
+from server.processes import BROKEN, ChildSpec, Control, arm, live, take_niceness
 from server.self_test import tolerance
 
 LOAD_LEASE_S = 60.0
@@ -34,6 +34,8 @@ class SelfTestError(Exception):
 def run(spec: ChildSpec) -> None:
     """Waits for the model, loads it, says ready, then forks an engine for each request."""
     arm(spec)
+    if spec.generation > 1:
+        take_niceness(spec.settings.engine_nice)    # beside engines that serve: not before them
     try:
         card, program, costs = _load(spec)
     except ArithmeticError as error:

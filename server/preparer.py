@@ -15,8 +15,11 @@ from loader.tokenizers.table import open_tokenizer
 from model.families.table import FAMILIES, reference
 from model.grid import buckets
 from model.program import Row
-from server.processes import ChildSpec, arm
+from server import program_files
+from server.processes import ChildSpec, arm, take_niceness
 
+CHANGED = "the program's files have changed since this server started; start a new server beside " \
+    "it with --share-port, and end this one."
 # A large checkpoint on a cold disk, and its reference by numpy on one core.
 LEASE_S = 300.0
 # Short and long, with and without a pair; a slow reference must not delay the start.
@@ -29,6 +32,11 @@ def run(spec: ChildSpec) -> None:
     """Sends {"type": "prepared"} with the descriptors of ModelFiles, or {"type": "refused",
     "message": …}."""
     arm(spec)
+    if spec.generation > 1:
+        take_niceness(spec.settings.engine_nice)
+        if program_files.digest() != program_files.STARTED_FROM:
+            spec.control.send({"type": "refused", "message": CHANGED})
+            return
     spec.page.promise(time.monotonic() + LEASE_S)
     try:
         prepared = prepare(spec.settings.model, model_name(spec.settings.model), FAMILIES,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from server import log
 from server.metrics import Page, Registry
 
 PR_SET_PDEATHSIG = 1
@@ -174,6 +175,15 @@ def arm(spec: ChildSpec, kept: Iterable[int] = ()) -> None:
     if spec.dispatcher_listener is not None:
         owned.append(spec.dispatcher_listener)
     close_all_but({0, 1, 2, *kept, *(item.fileno() for item in owned)})
+
+
+def take_niceness(wanted: int) -> None:
+    """Sets this process's niceness, if it may."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, wanted)
+    except PermissionError:
+        log.event("engine_nice_refused", wanted=wanted,
+                  why="only a privileged user may lower it")
 
 
 def close_all_but(kept: set[int]) -> None:

@@ -91,6 +91,22 @@ def test_bpe_folder_without_tokenizer_json_is_read(tmp_path):
         check_ids(read, len(files["vocab_json"]) - 1)
 
 
+@pytest.mark.parametrize("config,has_space", [
+    ({"model_type": "roberta"}, False), ({"model_type": "modernbert"}, True),
+    ({"model_type": "modernbert", "tokenizer_class": "RobertaTokenizer"}, False),
+    ({"model_type": ["x"]}, False)])
+def test_bpe_class_that_no_file_names_is_that_of_the_model(tmp_path, config, has_space):
+    table = tiny_table()
+    table["pre_tokenizer"]["add_prefix_space"] = True
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table), "utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    with Folder(str(tmp_path)) as folder:
+        files, sources = read_tokenizer(folder)
+    assert list(sources) == ["tokenizer.json"]
+    encoding = open_tokenizer(compile_tokenizer(files)).encode("a", None, 64)
+    assert len(encoding.ids) == 3 + has_space
+
+
 def model(**changes):
     return lambda t, c: t["model"].update(changes)
 

@@ -47,10 +47,10 @@ def array(stored: Stored) -> np.ndarray | str:
 
 
 def refusal(read, data: bytes) -> str:
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(CheckpointError) as caught:
         read(data)
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
     message = str(caught.value)
     assert message.startswith("pytorch_model.bin") and message.endswith(".")
     assert "\n" not in message and len(message) < 300

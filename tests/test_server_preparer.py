@@ -11,7 +11,7 @@ from loader.prepare import map_file, open_card
 from loader.tokenizers.table import open_tokenizer
 from model.families.echo import echo_logits
 from model.grid import buckets
-from server import preparer
+from server import preparer, program_files
 from server.metrics import ALIVE_UNTIL, Registry
 from server.processes import ChildSpec, Control, fork
 from tests.house import ROOT, wait_until
@@ -20,20 +20,21 @@ pytestmark = pytest.mark.sockets
 ECHO = ROOT / "tests" / "fixtures" / "echo"
 
 
-def prepare(folder):
+def prepare(folder, generation=1):
     """(message, descriptors) of a preparer for that folder, which then ended well."""
     ours, theirs = Control.pair()
     registry = Registry(1, 1)
-    page = registry.page("preparer", 0)
+    page = registry.page("preparer", 0, generation)
     pid = fork(preparer.run, ChildSpec(
-        "preparer", 0, 1, 1, SimpleNamespace(model=str(folder), precision="auto"),
+        "preparer", 0, 1, generation,
+        SimpleNamespace(model=str(folder), precision="auto", engine_nice=0),
         theirs, page, registry, "name",
         os.getpid()))
     theirs.close()
     found = []
     wait_until("the preparer's message", lambda: found.extend(ours.receive()) or found, 60)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert page.get(ALIVE_UNTIL) > 60, "a large checkpoint takes longer than a loop's lease"
+    assert page.get(ALIVE_UNTIL) > 60 or found[0][0].get("message") == preparer.CHANGED, "a large checkpoint takes longer than a loop's lease"
     ours.close()
     return found[0]
 
@@ -87,3 +88,24 @@ def test_preparer_refuses_in_one_sentence(tmp_path, name, content):
 def test_preparer_names_a_folder_that_is_not_there(tmp_path):
     message, _ = prepare(tmp_path / "nowhere")
     assert message["type"] == "refused" and "is not there" in message["message"]
+
+
+def test_preparer_of_a_reload_refuses_where_the_program_has_changed(monkeypatch, tmp_path):
+    message, descriptors = prepare(ECHO, generation=2)
+    assert message == {"type": "prepared"}
+    for descriptor in descriptors:
+        os.close(descriptor)
+    monkeypatch.setattr(program_files, "STARTED_FROM", "of another version")
+    assert prepare(ECHO, generation=2)[0] == {"type": "refused", "message": preparer.CHANGED}
+    assert prepare(ECHO)[0] == {"type": "prepared"}, "a start is what it is"
+
+
+def test_program_files_digest_follows_names_and_contents(tmp_path):
+    for folder in program_files.FOLDERS:
+        (tmp_path / folder).mkdir()
+    seen = {program_files.digest(tmp_path)}
+    for name, text in (("server/a.py", "x"), ("server/a.py", "y"), ("loader/a.py", "y")):
+        (tmp_path / name).write_text(text)
+        seen.add(program_files.digest(tmp_path))
+    (tmp_path / "server" / "a.pyc").write_text("z")
+    assert len(seen) == 4 and program_files.digest(tmp_path) in seen

@@ -59,6 +59,17 @@ def test_inspect_no_folder_is_refused(tmp_path, capsys):
     assert (status, out) == (2, "") and "is not there" in err
 
 
+def test_inspect_links_that_lead_nowhere_are_no_files(echo, capsys):
+    (echo / "loop").symlink_to("loop")
+    (echo / "gone").symlink_to("nothing")
+    (echo / "sub").mkdir()
+    (echo / "linked").symlink_to("config.json")
+    status, out, _ = run(capsys, echo, "--json")
+    files = json.loads(out)["files"]
+    assert status == 0 and list(files) == ["config.json", "linked", "vocab.txt"]
+    assert files["linked"] == files["config.json"]
+
+
 def test_inspect_many_labels_are_told_in_part(echo, capsys):
     config = json.loads((echo / "config.json").read_text())
     config["id2label"] = {str(index): f"label-{index}" for index in range(30)}
@@ -80,7 +91,9 @@ def test_inspect_ids_are_those_that_are_served(shared, capsys, tmp_path):
         [entry["input_ids"] for entry in entries]
 
 
-@pytest.mark.parametrize("kind", ["wordpiece-uncased", "wordpiece-cased"])
+@pytest.mark.parametrize("kind", [
+    "wordpiece-uncased", "wordpiece-cased", "bpe-gpt2", "bpe-modernbert", "bpe-llama3",
+    "unigram-xlmr", "unigram-bge", "unigram-deberta-v3"])
 def test_inspect_ids_tokenizer_alone_truncates_nothing(shared, capsys, monkeypatch, kind):
     folder = shared / "tokenizers" / kind
     lines = [json.loads(line) for line in gzip.open(folder / "lines.jsonl.gz", "rt", "utf-8")]

@@ -26,7 +26,6 @@ class TinyFamily:
     model_types = ("bert",)
     architectures = ("BertForSequenceClassification",)
     prefix = "bert."
-    tokenizer = "wordpiece"
     needs_weights = True
 
     def settings(self, config: dict) -> dict:

@@ -95,8 +95,8 @@ def _labelled(path: str, names: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 def _calibration(path: str | None) -> list[str]:
-    texts = read_lines(path) if path else read_tsv(str(SHIPPED_TEXTS)).texts
-    return texts[:CALIBRATION_TEXTS]
+    lines = read_lines(path or str(SHIPPED_TEXTS))
+    return [line.rpartition("\t")[2] for line in lines[:CALIBRATION_TEXTS]]
 
 
 def _rows(prepared: Prepared, texts: Sequence[str]) -> list[Row]:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -94,9 +95,15 @@ def _config_facts(folder: Folder) -> dict[str, Any]:
 
 def _sizes(path: str) -> dict[str, int]:
     """The plain files of the folder (links followed) and their bytes."""
-    with os.scandir(path) as entries:
-        return {entry.name: entry.stat().st_size
-                for entry in sorted(entries, key=lambda entry: entry.name) if entry.is_file()}
+    found = {}
+    for name in sorted(os.listdir(path)):
+        try:
+            facts = os.stat(os.path.join(path, name))
+        except OSError:  # a link to nothing, or to itself
+            continue
+        if stat.S_ISREG(facts.st_mode):
+            found[name] = facts.st_size
+    return found
 
 
 def _weight_facts(tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -30,7 +30,6 @@ class AlbertFamily:
     model_types = ("albert",)
     architectures = ("AlbertForSequenceClassification",)
     prefix = "albert."
-    tokenizer = "unigram"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

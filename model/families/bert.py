@@ -25,7 +25,6 @@ class BertFamily:
     model_types = ("bert",)
     architectures = ("BertForSequenceClassification",)
     prefix = "bert."
-    tokenizer = "wordpiece"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,6 @@ class DebertaV2Family:
     model_types = ("deberta-v2",)
     architectures = ("DebertaV2ForSequenceClassification",)
     prefix = "deberta."
-    tokenizer = "unigram"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

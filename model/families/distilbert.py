@@ -31,7 +31,6 @@ class DistilBertFamily:
     model_types = ("distilbert",)
     architectures = ("DistilBertForSequenceClassification",)
     prefix = "distilbert."
-    tokenizer = "wordpiece"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,6 @@ class EchoFamily:
     model_types = ("echo",)
     architectures = ("EchoForSequenceClassification",)
     prefix = ""
-    tokenizer = "wordpiece"
     needs_weights = False
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

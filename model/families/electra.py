@@ -25,7 +25,6 @@ class ElectraFamily:
     model_types = ("electra",)
     architectures = ("ElectraForSequenceClassification",)
     prefix = "electra."
-    tokenizer = "wordpiece"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ class ModernBertFamily:
     model_types = ("modernbert",)
     architectures = ("ModernBertForSequenceClassification",)
     prefix = "model."
-    tokenizer = "bpe"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,6 @@ class MPNetFamily:
     model_types = ("mpnet",)
     architectures = ("MPNetForSequenceClassification",)
     prefix = "mpnet."
-    tokenizer = "wordpiece"
     needs_weights = True
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""RoBERTa, CamemBERT and XLM-RoBERTa: one encoder, which three kinds of tokenizer feed."""
+"""RoBERTa, CamemBERT and XLM-RoBERTa: what a checkpoint of one encoder by three names holds."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 class RobertaFamily:
-    """The entry in the table of one of the three; they differ by names and tokenizer alone."""
+    """The entry in the table of one of the three, which differ by their names alone."""
 
     prefix = "roberta."
     needs_weights = True
 
-    def __init__(self, name: str, architecture: str, tokenizer: str) -> None:
+    def __init__(self, name: str, architecture: str) -> None:
         self.name = name
         self.model_types = (name,)
         self.architectures = (architecture,)
-        self.tokenizer = tokenizer
 
     def settings(self, config: dict[str, Any]) -> dict[str, Any]:
         """The encoder's numbers, type_vocab_size and pad_id, behind which positions begin."""
@@ -72,6 +71,6 @@ class RobertaFamily:
         return each_row(logits, card, weights, rows)
 
 
-ROBERTA = RobertaFamily("roberta", "RobertaForSequenceClassification", "bpe")
-CAMEMBERT = RobertaFamily("camembert", "CamembertForSequenceClassification", "unigram")
-XLM_ROBERTA = RobertaFamily("xlm-roberta", "XLMRobertaForSequenceClassification", "unigram")
+ROBERTA = RobertaFamily("roberta", "RobertaForSequenceClassification")
+CAMEMBERT = RobertaFamily("camembert", "CamembertForSequenceClassification")
+XLM_ROBERTA = RobertaFamily("xlm-roberta", "XLMRobertaForSequenceClassification")

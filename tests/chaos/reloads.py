@@ -33,6 +33,8 @@ FLAGS = ("--fronts", "2", "--engines", "2", "--max-wait-ms", "60000")
 REAL = ROOT / "models" / "sms-spam"
 OUTCOME_WITHIN_S = 120.0
 OFFERS = 20
+# Kills come in bursts; in the pauses a model that takes its time to load may commit.
+BURST_S, PAUSE_S, PAUSE_CHANCE = (0.02, 0.1, 0.3, 1.0), 15.0, 0.05
 STANDING = {"master": 1, "front": 2, "dispatcher": 1, "forkserver": 1, "engine": 2}
 
 
@@ -122,7 +124,8 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._over.wait(self.rng.choice((0.02, 0.2, 0.6, 1.5))):
+            while not self._over.wait(self.rng.choice(BURST_S) if self.rng.random() > PAUSE_CHANCE
+                                      else PAUSE_S):
                 self._kill_one()
         except Exception as error:              # told by the claims, not by a lost thread
             self.fault = repr(error)

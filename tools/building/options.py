@@ -22,8 +22,9 @@ def parser() -> argparse.ArgumentParser:
                        help="one text a line, without labels: only the agreement with fp32 is "
                             "judged, and --force is needed")
     found.add_argument("--calibrate", metavar="FILE",
-                       help="one text a line, such as the model will read: the inputs that "
-                            "quantising keeps (default: the shipped SMS messages)")
+                       help="texts such as the model will read, one a line, of a line with tabs "
+                            "its last column: their inputs are what quantising keeps (default: the "
+                            "shipped SMS messages)")
     found.add_argument("--bits", type=int, choices=(7, 8),
                        help="of the weights: 8 need a CPU with VNNI wherever the bundle is served, "
                             "7 are exact everywhere (default: 8 if this CPU has it, else 7)")
