@@ -155,12 +155,16 @@ class Gpus:
                 self._is_wanted = False
                 log.event("no_gpu", why=message["why"])
             elif kind == "reading":
-                self.gpus[message["uuid"]].pressure.read(DeviceReading(
-                    message["at"], message["total"], message["free"]), now)
                 self._watch_back_off_s = 0.0
+                gpu = self.gpus.get(message["uuid"])        # none of a device beyond MAX_GPUS
+                if gpu is not None:
+                    gpu.pressure.read(DeviceReading(
+                        message["at"], message["total"], message["free"]), now)
             elif kind == "device_lost":
                 log.event("device_lost", device=message["uuid"], why=message["why"])
-                self.gpus[message["uuid"]].pressure.lost("device_lost", now)
+                gpu = self.gpus.get(message["uuid"])
+                if gpu is not None:
+                    gpu.pressure.lost("device_lost", now)
             elif kind == "serving":
                 gpu = self._gpu_of(child)
                 gpu.facts = {key: message[key] for key in ("precision", "graphs", "shapes")}

@@ -260,6 +260,17 @@ def test_gpus_of_two_one_is_lost_and_the_other_serves_on(desk):
     assert [gpu.pressure.state for gpu in one.gpus.gpus.values()] == ["lost", "ok"]
 
 
+def test_gpus_more_than_there_are_places_for_are_left_alone(desk):
+    one = desk()
+    one.serve()
+    uuids = [f"GPU-{number}" for number in range(module.MAX_GPUS + 1)]
+    one.begin(*uuids)
+    one.read(60000, uuids[-1])
+    one.watch().control.send({"type": "device_lost", "uuid": uuids[-1], "why": "gone"})
+    one.turn()
+    assert list(one.gpus.gpus) == uuids[:-1] and one.engines() == 0
+
+
 def test_gpus_none_at_all_is_one_line(desk, capfd):
     one = desk()
     one.turn()

@@ -1,1 +1,1 @@
-"""TorchScript programs for CPU cores; imported only where a program is built."""
+"""TorchScript programs for CPU cores and GPUs; imported only where one is built."""
