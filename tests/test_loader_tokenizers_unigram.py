@@ -130,6 +130,10 @@ def test_unigram_every_golden_of_its_checkpoints_has_its_ids(shared):
         for entry in golden["entries"]:
             got = tokenizer.encode(entry["text"], entry.get("text_pair"), golden["max_length"])
             assert got.ids == entry["input_ids"], (row["folder"], entry["id"])
+            types = entry.get("token_type_ids", [0] * len(got.ids))
+            if row["truth"] == "AutoTokenizer":     # the other's model has no types
+                assert [0] * got.split + [1] * (len(got.ids) - got.split) == types, (
+                    row["folder"], entry["id"])
             seen += 1
     assert seen > 400
 
@@ -290,6 +294,41 @@ def test_unigram_piece_given_twice_counts_as_the_last():
     table = small(vocab=[*map(list, PIECES), ["zz", -1], ["zz", -2.5], ["", -9]])
     table["added_tokens"] = table["added_tokens"][:4]
     assert opened(table).ids("zz") == [4, len(PIECES) + 1] == slow_unigram.ids("zz", table)
+
+
+@pytest.mark.parametrize("config,sends", [
+    ({}, True), ({"tokenizer_class": "AlbertTokenizer"}, False),
+    ({"tokenizer_class": "DebertaV2Tokenizer"}, True),
+    ({"tokenizer_class": "AlbertTokenizerFast", "model_input_names": ["token_type_ids"]}, True),
+    ({"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": ["input_ids"]}, False)])
+def test_unigram_second_text_has_type_1_where_types_are_sent(config, sends):
+    table = small()
+    pair = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": "</s>", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}},
+            {"SpecialToken": {"id": "</s>", "type_id": 1}}]
+    table["post_processor"] = {**PROCESSOR, "pair": pair}
+    tokenizer = open_tokenizer(compile_tokenizer(TokenizerFiles(table, None, config, {})))
+    got = tokenizer.encode("a", "ab", 64)
+    assert got.ids == [0, 8, 2, 9, 2] and got.split == (3 if sends else 5)
+
+
+def test_unigram_scores_are_read_as_the_reference_reads_them():
+    """As the `tokenizers` library for classes without rules of their own: "-15.382669448852539"
+    becomes the next float64, which is found out where another sum comes close."""
+    exact, read = -15.382669448852539, -15.38266944885254
+    assert exact > read
+    vocabulary = [["<unk>", 0.0], ["▁", 0.0], ["ab", exact], ["a", exact], ["b", 0.0]]
+    table = small(vocab=vocabulary, unk_id=0)
+    table["added_tokens"], table["pre_tokenizer"] = [], NO_PREFIX
+    vocabulary[2][1] = read         # no digits of the library's are lost here
+    table["post_processor"] = {**PROCESSOR, "special_tokens": {
+        token: {"id": token, "ids": [number], "tokens": [token]}
+        for token, number in (("<s>", 0), ("</s>", 1))}}
+    vocabulary[0][0], vocabulary[1][0] = "<s>", "</s>"
+    for name, ids in (("XLMRobertaTokenizer", [3, 4]), ("PreTrainedTokenizerFast", [2])):
+        tokenizer = open_tokenizer(compile_tokenizer(TokenizerFiles(
+            table, None, {"tokenizer_class": name}, {})))
+        assert tokenizer.ids("ab") == ids
 
 
 def test_packed_table_gives_back_values_and_arrays_without_copying():

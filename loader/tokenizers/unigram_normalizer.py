@@ -179,6 +179,8 @@ class Normalizer:
             return False
         if text[before] not in self._joining:
             return True
+        if min(behind, text[at - 2:at - 1] or " ") >= "\U00010000" and text[before] == "\u200d":
+            return True     # emoji: joined or not, too many bytes to be looked up whole
         # What follows something could be dropped, and then that stands here.
         while before > at - 8 and before and text[before] in FOLLOWING:
             before -= 1
