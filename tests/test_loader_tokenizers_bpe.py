@@ -185,3 +185,15 @@ def test_bpe_composes_before_it_looks_for_normalised_tokens():
     tokenizer = opened(table, tokenizer_class=FILE_CLASS)
     assert tokenizer.ids("be\u0301a") == [table["model"]["vocab"]["b"],
                                           table["model"]["vocab"]["éa"]]
+
+
+def test_bpe_text_composed_in_steps_is_as_composed_whole(monkeypatch):
+    whole = opened(tiny_table(normalizer={"type": "NFC"}), tokenizer_class=FILE_CLASS)
+    rng = random.Random(9)
+    letters = ["a", "e", "\u0301", "\u0323", "\u1112", "\u1161", "\u11ab", "한", "하", "か", "\u3099",
+               "\u0928", "\u093c", "\u09c7", "\u09be", " ", "日", "\U0001f600", "\u0344", "Å"]
+    texts = ["".join(rng.choices(letters, k=rng.randint(1, 30))) for _ in range(2000)]
+    wanted = list(map(whole.ids, texts))
+    monkeypatch.setattr(around_added, "NORMALIZED", 3)
+    for text, ids in zip(texts, wanted):
+        assert [one for part in whole.parts(text) for one in part] == ids, text

@@ -25,7 +25,7 @@ SPACES_TRIED = 64
 _FREE = re.compile("[" + "".join(
     f"{chr(first)}-{chr(last)}" for first, last in spans("A0-2FF 2000-206F 3000-3029 1F000-1FAFF")
     + [span for span in spans(LETTERS) if 0x2FF < span[0] and span[1] < 0x10000
-       and not 0x1100 <= span[0] <= 0x11FF]) + "\x00-\x7f]")
+       and not span[0] <= 0x11FF <= span[1]]) + "\x00-\x7f]")
 
 
 class AroundAdded(Tokenizer):
