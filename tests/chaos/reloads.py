@@ -31,7 +31,8 @@ from tests.house import ROOT, House, parent_of, send_signal, wait_until
 
 FLAGS = ("--fronts", "2", "--engines", "2", "--max-wait-ms", "60000")
 REAL = ROOT / "models" / "sms-spam"
-OUTCOME_WITHIN_S = 120.0
+# The leases of a preparer, a forkserver and the rehearsal bound it; a busy machine needs its time.
+OUTCOME_WITHIN_S = 500.0
 OFFERS = 20
 # Kills come in bursts; in the pauses a model that takes its time to load may commit.
 BURST_S, PAUSE_S, PAUSE_CHANCE = (0.02, 0.1, 0.3, 1.0), 15.0, 0.05
@@ -70,7 +71,12 @@ class Operator:
         if self._turn % 2:
             before = len(self._told())
             os.kill(self.house.pid, signal.SIGHUP)
-            told = wait_until("a reload's outcome", lambda: self._told()[before:], OUTCOME_WITHIN_S)
+            try:
+                told = wait_until("a reload's outcome", lambda: self._told()[before:],
+                                  OUTCOME_WITHIN_S)
+            except AssertionError:
+                sys.stderr.write(b"".join(self.house.log[-30:]).decode("utf-8", "replace"))
+                raise
             self._note(b"ok=True" in told[0], told[0].decode().partition("ok=")[2])
         else:
             self._note(*self._ask())
