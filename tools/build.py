@@ -147,7 +147,8 @@ def _line(precision: str, judgement: Judgement) -> str:
         words.append(f"accuracy {judgement.accuracy:.2%} (fp32 {judgement.accuracy_fp32:.2%}; "
                      f"difference {low:+.2%} to {high:+.2%} with 95 %)")
     if judgement.worst_product_error is not None:
-        words.append(f"products at most {judgement.worst_product_error:.2%} off")
+        words.append(f"products at most {judgement.worst_product_error:.2%} off and "
+                     f"{judgement.worst_rounding:.2f} times what rounding explains")
     if judgement.clear_decisions_changed:
         words.append(f"{judgement.clear_decisions_changed} clear decisions changed")
     faults = judgement.faults()

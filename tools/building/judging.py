@@ -18,7 +18,7 @@ from model.programs.probe import choose
 from model.programs.script import settle
 from tools.building.calibration import Recorded, record
 from tools.building.gate import Judgement, compare, keeps_company
-from tools.building.layers import Layer, output_error, quantise_layers
+from tools.building.layers import Layer, output_error, quantise_layers, rounding_error
 
 OTHERS = ("fp16", "bf16")
 PART = 64              # texts between two lines of progress, at the least
@@ -74,12 +74,15 @@ class Judge:
                   for name, tensor in open_image(self._weights).items()}
         image = file_bytes({**arrays, **quantised})
         program = build({**self._card, "precision": "int8"}, image)
-        plan = Plan("int8")
+        plan, errors, ratios = Plan("int8"), [0.0], [0.0]
         with torch.inference_mode():
-            worst = max((output_error(product, self._weights, quantised, plan)
-                         for product in self._recorded
-                         if f"{product.names[0]}.scales" in quantised), default=0.0)
-        return self._judge("int8", program)._replace(worst_product_error=worst)
+            for product in self._recorded:
+                if f"{product.names[0]}.scales" in quantised:
+                    errors.append(output_error(product, self._weights, quantised, plan))
+                    explained = rounding_error(product, self._weights, quantised)
+                    ratios.append(errors[-1] / max(explained, 1e-30))
+        return self._judge("int8", program)._replace(
+            worst_product_error=max(errors), worst_rounding=max(ratios))
 
     def _judge(self, precision: str, program: Program) -> Judgement:
         return self._compared(program, self._answers(precision, program))
