@@ -20,7 +20,7 @@ RELATIVE = 2e-6  # of the largest output: sums are exact, a few multiplications 
 
 
 def slow_product(x: np.ndarray, weight: QuantisedWeight, least: float) -> np.ndarray:
-    """Row by row: the step in float32, integers, their exact sums, one multiplication back."""
+    """Row by row: its reach in float32, integers, their exact sums, one multiplication back."""
     values = weight.values.numpy().astype(np.int64)
     scales, bias = weight.scales.numpy(), weight.bias.numpy()
     found = np.empty((len(x), len(values)))
@@ -28,14 +28,15 @@ def slow_product(x: np.ndarray, weight: QuantisedWeight, least: float) -> np.nda
         if weight.divisors is not None:
             row = row * (np.float32(1) / weight.divisors.numpy())
         if least < 0:
-            step = max(row.max() * np.float32(1 / 238), np.float32(least / -16),
-                       -row.min() * np.float32(1 / 16))
+            steps, below = np.float32(238), -row.min() * np.float32(238 / 16)
+            reach = max(row.max(), np.float32(least / -16 * 238),
+                        below if weight.divisors is not None else np.float32(0))
         else:
-            step = max(np.abs(row).max() * np.float32(1 / 127), np.float32(1e-12))
-        integers = np.rint(row * (np.float32(1) / step)).astype(np.int64)
+            steps, reach = np.float32(127), max(np.abs(row).max(), np.float32(1e-10))
+        integers = np.rint(row * (steps / reach)).astype(np.int64)
         assert integers.min() >= (-16 if least < 0 else -127)
         assert integers.max() <= (238 if least < 0 else 127)
-        found[number] = values @ integers * scales.astype(float) * float(step) + bias
+        found[number] = values @ integers * scales.astype(float) * float(reach / steps) + bias
     return found
 
 
@@ -78,16 +79,6 @@ def test_int8_product_equals_the_slow_one(kind, name, least, smoothed):
         error = np.abs(found - expected).max(1)
         assert (error <= RELATIVE * np.maximum(np.abs(expected).max(1), 1)).all()
         assert may_overwrite or torch.equal(given, x)
-
-
-@pytest.mark.parametrize("name", INT8_KERNELS)
-def test_int8_kernels_agree_bit_for_bit_where_the_operands_are_small(name):
-    """Of 7 bits in both no kernel saturates on any CPU, and all have the same integer sums."""
-    weight = random_weight(63)._replace(scales=torch.ones(OUTPUTS), bias=torch.zeros(OUTPUTS))
-    x = torch.randint(-63, 64, (ROWS, INPUTS), generator=torch.Generator().manual_seed(3)).float()
-    x[:, 0] = 127.0  # the step is 1
-    x[:, 1] = 0.0
-    assert torch.equal(INT8_KERNELS[name](weight)(x), x @ weight.values.float().t())
 
 
 @pytest.mark.parametrize("name", LEAST)
