@@ -13,10 +13,10 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check sim chaos bench train-default venv clean
+.PHONY: help serve test check check-invariance sim chaos bench train-default venv clean
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'ARGS="..." goes to the verb, as in: make serve ARGS="--port 9000 --model DIR"'
 
 serve: $(STAMP) ## serve the default model on 127.0.0.1:8000
@@ -28,6 +28,9 @@ test: $(STAMP) ## run every test
 check: $(STAMP) ## compile everything with warnings as errors, then the style test
 	@$(RUN) -W error -m compileall -q server loader model tools bench tests
 	@exec $(RUN) -m pytest -q tests/test_style.py
+
+check-invariance: $(STAMP) ## what a CPU must pass to claim answers that never depend on company
+	@OPENBLAS_NUM_THREADS=1 exec $(RUN) -m tests.check_invariance $(ARGS)
 
 sim: $(STAMP) ## simulate faults over the real state machines: make sim SEEDS=2000
 	@exec $(RUN) -m tests.simulate --seeds $(SEEDS) $(ARGS)

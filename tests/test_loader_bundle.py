@@ -5,6 +5,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -291,8 +293,6 @@ def test_prepare_plain_checkpoint_in_int8_names_the_builder(tmp_path):
 
 @pytest.mark.sockets
 def test_server_plain_checkpoint_in_int8_exits_2_with_one_sentence(tmp_path, repo):
-    import subprocess
-    import sys
     folder, _ = write_checkpoint(tmp_path / "plain")
     done = subprocess.run([sys.executable, "-m", "server", "--model", str(folder), "--precision",
                            "int8", "--port", "0"], cwd=repo, capture_output=True, text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,12 @@ def main(argv: list[str] | None = None) -> int:
     except (TrainingError, CheckpointError) as refusal:
         print(refusal, file=sys.stderr)
         return 2
+    except ArithmeticError as refusal:
+        print(f"{refusal}; build with --bits 7, or on a CPU that has such.", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{chosen.out} cannot be written: {error.strerror}.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\nstopped; nothing was written", file=sys.stderr)
         return 130
@@ -81,10 +88,14 @@ def _build(chosen: argparse.Namespace) -> None:
     if faults:
         raise RefusedError(f"{card['name']} was not built: in 8 bits {'; '.join(faults)}. Give "
                            "texts of its own kind with --calibrate, or serve it in fp32.")
+    if not quantised:
+        raise RefusedError(f"{card['name']} was not built: 8 bits would hurt every product of it. "
+                           "Give texts of its own kind with --calibrate, or serve it in fp32.")
+    measured = _facts({"fp32": judge.judgement_fp32, **judgements})
     version = write_bundle(
         chosen.out, read_source(chosen.checkpoint), map_file(prepared.weights_fd), quantised,
         {"name": card["name"], "labels": names, "bits": bits, "layers": layers,
-         "precisions": _facts(judgements), "goldens": _goldens(rows, judge.expected)})
+         "precisions": measured, "goldens": _goldens(rows, judge.expected)})
     print(f"wrote {chosen.out}, version {version}: "
           f"{sum(kind == 'int8' for kind in layers.values())} of {len(layers)} products in 8 bits")
 
@@ -106,13 +117,16 @@ def _rows(prepared: Prepared, texts: Sequence[str]) -> list[Row]:
 
 
 def _facts(judgements: Mapping[str, Judgement]) -> dict[str, Any]:
-    """What the manifest says of each precision; fp32 is what the others were compared with."""
-    facts: dict[str, Any] = {"fp32": {"passed": True, "tolerance": TOLERANCE_LEAST}}
+    """What the manifest says of each precision. A number that is not finite is null there."""
+    facts: dict[str, Any] = {}
     for precision, judgement in judgements.items():
         faults = judgement.faults()
+        tolerance = max(TOLERANCE_LEAST, TOLERANCE_FACTOR * judgement.largest_difference)
         facts[precision] = {
-            "passed": not faults, "faults": faults, **judgement._asdict(),
-            "tolerance": max(TOLERANCE_LEAST, TOLERANCE_FACTOR * judgement.largest_difference)}
+            "passed": not faults, "faults": faults, **judgement._asdict(), "tolerance": tolerance}
+        for key, value in facts[precision].items():
+            if isinstance(value, float) and not math.isfinite(value):
+                facts[precision][key] = None
     return facts
 
 
@@ -133,7 +147,10 @@ def _line(precision: str, judgement: Judgement) -> str:
         words.append(f"accuracy {judgement.accuracy:.2%} (fp32 {judgement.accuracy_fp32:.2%}; "
                      f"difference {low:+.2%} to {high:+.2%} with 95 %)")
     if judgement.worst_product_error is not None:
-        words.append(f"products at most {judgement.worst_product_error:.2%} off")
+        words.append(f"products at most {judgement.worst_product_error:.2%} off and "
+                     f"{judgement.worst_rounding:.2f} times what rounding explains")
+    if judgement.clear_decisions_changed:
+        words.append(f"{judgement.clear_decisions_changed} clear decisions changed")
     faults = judgement.faults()
     words.append("refused: " + "; ".join(faults) if faults else "passed")
     return ", ".join(words)

@@ -63,6 +63,8 @@ class Int8Product(nn.Module):
         # A row's `reach` is what the largest integer stands for; its step is a `steps`th of that.
         if self.is_one_sided:
             reach = x.amax(1, True).clamp_min_(self.least_reach)
+            if factors is not None:  # which may have made more of what is below zero
+                reach = torch.maximum(reach, x.amin(1, True).mul_(238 / -16))
         else:
             reach = torch.maximum(x.amax(1, True), x.amin(1, True).neg_()).clamp_min_(1e-10)
         inverse = torch.div(self.steps, reach)                              # [M, 1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 # What the output of an activation does not fall below (0.0: it has both signs, or is not bounded).
-LEAST = {"gelu": -0.17, "gelu_tanh": -0.1701, "quick_gelu": -0.1636, "silu": -0.2785, "relu": -1e-6}
+LEAST = {"gelu": -0.17, "gelu_tanh": -0.1701, "quick_gelu": -0.1637, "silu": -0.2785, "relu": -1e-6}
 
 
 def activate(x: Tensor, name: str) -> Tensor:

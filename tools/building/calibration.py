@@ -30,10 +30,14 @@ class Recorded(NamedTuple):
 
 def record(card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> list[Recorded]:
     """The products that 8 bits could make, with their inputs over `rows`, computed in fp32."""
-    plan = _RecordingPlan("fp32")
-    FAMILIES[card["family"]].build(card, Image(weights), plan).run(rows)
-    return [Recorded(made.names, made.least, torch.cat(made.kept)[:ROWS], made.largest)
-            for made in plan.made]
+    plan, image = _RecordingPlan("fp32"), Image(weights)
+    FAMILIES[card["family"]].build(card, image, plan).run(rows)
+    found = []
+    for made in plan.made:
+        width = image.stored(f"{made.names[0]}.weight").size(1)  # without what it is filled up with
+        found.append(Recorded(made.names, made.least, torch.cat(made.kept)[:ROWS, :width],
+                              made.largest[:width]))
+    return found
 
 
 class _RecordingPlan(Plan):

@@ -10,8 +10,10 @@ import numpy as np
 
 AGREEMENT = 0.99      # of decisions, with fp32
 ACCURACY_LOSS = 0.004  # at most, of the share of right decisions
-# Of a product's output, relative, root mean square: 8 bits cost about 1 %, 7 bits 2 %, 4 bits 14 %.
+# Of a product's output, relative, root mean square: 8 bits cost about 1 %, 7 bits 2 %, 4 bits 14 %
+# where inputs are as random as weights; where they are not, all of them less.
 ERROR_LIMIT = 0.05
+ROUNDING_LIMIT = 2.0  # times what rounding to 7 bits explains: honest products have 0.8 to 1.2
 ROWS_NEEDED = 500     # labelled texts; of fewer, one text weighs more than the loss that is allowed
 CLEAR_MARGIN = 0.5    # between the two largest logits: such a decision should not change
 INTERVAL = 1.96       # standard errors to either side: 95 %
@@ -31,6 +33,8 @@ class Judgement(NamedTuple):
     interval: tuple[float, float] | None = None
     """Of accuracy - accuracy_fp32, paired, 95 %."""
     worst_product_error: float | None = None
+    worst_rounding: float | None = None
+    """Of a product's error, as a multiple of what rounding to 7 bits explains."""
 
     def faults(self) -> list[str]:
         """Why it does not pass, in words; [] where it passes."""
@@ -44,6 +48,9 @@ class Judgement(NamedTuple):
         if self.worst_product_error is not None and not self.worst_product_error <= ERROR_LIMIT:
             found.append(f"a product's output is {self.worst_product_error:.1%} off, "
                          f"{ERROR_LIMIT:.0%} are allowed")
+        if self.worst_rounding is not None and not self.worst_rounding <= ROUNDING_LIMIT:
+            found.append(f"a product's output is {self.worst_rounding:.1f} times as far off as "
+                         f"rounding explains, {ROUNDING_LIMIT:g} times is allowed")
         if not self.is_invariant:
             found.append("a text's answer depends on its company")
         if not math.isfinite(self.largest_difference):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from loader.safetensors import file_bytes, open_image, stored_array
+from loader.safetensors import file_bytes, float32_array, open_image
 from model.families.table import build
 from model.program import Program, Row
 from model.programs.plan import Plan
@@ -18,7 +18,7 @@ from model.programs.probe import choose
 from model.programs.script import settle
 from tools.building.calibration import Recorded, record
 from tools.building.gate import Judgement, compare, keeps_company
-from tools.building.layers import output_error, quantise_layers
+from tools.building.layers import Layer, output_error, quantise_layers, rounding_error
 
 OTHERS = ("fp16", "bf16")
 PART = 64              # texts between two lines of progress, at the least
@@ -28,7 +28,8 @@ PROBED = (384, 384)    # of the product that says whether this CPU takes 8-bit w
 
 
 class Judge:
-    """fp32's answers to the texts, `expected` float32 [texts, C], and the others beside them."""
+    """fp32's answers to the texts, `expected` float32 [texts, C], and the others beside them;
+    `judgement_fp32` is of fp32 itself: its accuracy, and whether a text's company counts."""
 
     def __init__(self, card: dict[str, Any], weights: Any, rows: Sequence[Row],
                  labels: Sequence[int] | None, tell: Callable[[str], None]) -> None:
@@ -36,7 +37,9 @@ class Judge:
         self._card, self._weights = card, weights
         self._rows, self._labels, self._tell = list(rows), labels, tell
         self._recorded: list[Recorded] = []
-        self.expected = self._answers("fp32", build({**card, "precision": "fp32"}, weights))
+        program = build({**card, "precision": "fp32"}, weights)
+        self.expected = self._answers("fp32", program)
+        self.judgement_fp32 = self._compared(program, self.expected)
 
     def quantise(self, calibration: Sequence[Row], bits: int | None
                  ) -> tuple[dict[str, np.ndarray], dict[str, str], int]:
@@ -45,10 +48,8 @@ class Judge:
         with torch.inference_mode():
             self._recorded = record(self._card, self._weights, calibration)
             layers = quantise_layers(self._recorded, self._weights, bits, self._tell)
-        arrays, kinds = {}, {}
-        for layer in layers:
-            for name in layer.names:
-                kinds[name] = "fp32" if layer.is_wide or kinds.get(name) == "fp32" else "int8"
+        kinds = _kinds(layers)
+        arrays: dict[str, np.ndarray] = {}
         for layer in layers:
             if all(kinds[name] == "int8" for name in layer.names):
                 arrays |= layer.arrays
@@ -69,19 +70,24 @@ class Judge:
 
     def judge_int8(self, quantised: Mapping[str, np.ndarray]) -> Judgement:
         """The program of these very tensors, and the worst of its products."""
-        arrays = {name: stored_array(self._weights, tensor)
+        arrays = {name: float32_array(self._weights, tensor)
                   for name, tensor in open_image(self._weights).items()}
         image = file_bytes({**arrays, **quantised})
         program = build({**self._card, "precision": "int8"}, image)
-        plan = Plan("int8")
+        plan, errors, ratios = Plan("int8"), [0.0], [0.0]
         with torch.inference_mode():
-            worst = max((output_error(product, self._weights, quantised, plan)
-                         for product in self._recorded
-                         if f"{product.names[0]}.scales" in quantised), default=0.0)
-        return self._judge("int8", program)._replace(worst_product_error=worst)
+            for product in self._recorded:
+                if f"{product.names[0]}.scales" in quantised:
+                    errors.append(output_error(product, self._weights, quantised, plan))
+                    explained = rounding_error(product, self._weights, quantised)
+                    ratios.append(errors[-1] / max(explained, 1e-30))
+        return self._judge("int8", program)._replace(
+            worst_product_error=max(errors), worst_rounding=max(ratios))
 
     def _judge(self, precision: str, program: Program) -> Judgement:
-        found = self._answers(precision, program)
+        return self._compared(program, self._answers(precision, program))
+
+    def _compared(self, program: Program, found: np.ndarray) -> Judgement:
         some = self._rows[:INVARIANCE_TEXTS]
         return compare(self.expected, found, self._card["function"], self._labels)._replace(
             is_invariant=keeps_company(program, some, found[:len(some)]))
@@ -99,6 +105,18 @@ class Judge:
                 self._tell(f"{precision}: {done} of {len(self._rows)} texts, {rate:.0f} a second, "
                            f"{(len(self._rows) - done) / rate:.0f} s left")
         return np.concatenate(found)
+
+
+def _kinds(layers: Sequence[Layer]) -> dict[str, str]:
+    """Precision by product. Some lie one below the other in one place and alone in another: where
+    one stays wide, all do that lie with it anywhere."""
+    kinds = {name: "int8" for layer in layers for name in layer.names}
+    wide = {name for layer in layers if layer.is_wide for name in layer.names}
+    while wide:
+        kinds |= dict.fromkeys(wide, "fp32")
+        wide = {name for layer in layers for name in layer.names
+                if kinds[name] == "int8" and any(kinds[other] == "fp32" for other in layer.names)}
+    return kinds
 
 
 def _bits_here() -> int:

@@ -13,8 +13,8 @@ from loader.safetensors import float32_array, open_image
 from model.programs.int8 import QuantisedWeight
 from model.programs.plan import Plan
 from tools.building.calibration import Recorded
-from tools.building.gate import ERROR_LIMIT
-from tools.building.quantise import quantise
+from tools.building.gate import ERROR_LIMIT, ROUNDING_LIMIT
+from tools.building.quantise import LARGEST, quantise
 
 SMOOTHINGS = (0.35, 0.5, 0.65, 0.8)  # shares of an input's spread that may go into its weights
 SMOOTHING_PAYS = 0.85  # of the error without it; it costs a pass over the inputs
@@ -45,7 +45,8 @@ def quantise_layers(recorded: Sequence[Recorded], weights: Any, bits: int,
         is_smoothed = errors[best] < SMOOTHING_PAYS * errors[0]
         chosen = best if is_smoothed else 0
         error = errors[chosen]
-        is_wide = not error <= ERROR_LIMIT
+        explained = rounding_error(product, weights, tries[chosen])
+        is_wide = not (error <= ERROR_LIMIT and error <= ROUNDING_LIMIT * explained)
         layers.append(Layer(product.names, tries[chosen], error, is_smoothed, is_wide))
         told(f"product {number}/{len(recorded)} {product.names[0]}: error {error:.2%}"
              + (", smoothed" if is_smoothed else "") + (", stays wide" if is_wide else ""))
@@ -56,9 +57,7 @@ def output_error(product: Recorded, weights: Any, arrays: Mapping[str, np.ndarra
                  plan: Plan) -> float:
     """How far the quantised product is from the true one over the recorded inputs, relative, root
     mean square; computed by the very kernel that serves."""
-    tensors = open_image(weights)
-    weight = torch.from_numpy(np.concatenate(
-        [float32_array(weights, tensors[f"{name}.weight"]) for name in product.names]))
+    weight = _weight(product, weights)
     expected = product.inputs @ weight.t()
     values = np.concatenate([arrays[f"{name}.weight"] for name in product.names])
     scales = np.concatenate([arrays[f"{name}.scales"] for name in product.names])
@@ -71,6 +70,31 @@ def output_error(product: Recorded, weights: Any, arrays: Mapping[str, np.ndarra
     found = torch.cat([kernel(_filled(part, plan.fill(len(part))))[:len(part)]
                        for part in product.inputs.split(plan.rows[-1])])
     return float((found - expected).norm() / expected.norm().clamp_min(1e-30))
+
+
+def rounding_error(product: Recorded, weights: Any, arrays: Mapping[str, np.ndarray]) -> float:
+    """What the same is expected to be where nothing is wrong but rounding: weights to 7 bits by
+    channel and inputs to 8 by token, each value off by a twelfth of its step, squared."""
+    weight, inputs = _weight(product, weights), product.inputs
+    expected = (inputs @ weight.t()).square().sum(dtype=torch.float64)
+    if f"{product.names[0]}.divisors" in arrays:
+        divisors = torch.from_numpy(arrays[f"{product.names[0]}.divisors"])
+        weight, inputs = weight * divisors, inputs / divisors
+    steps = weight.abs().amax(1) / LARGEST[7]                               # [N]
+    if product.least < 0:
+        input_steps = torch.maximum(inputs.amax(1) / 238, inputs.amin(1) / -16)
+    else:
+        input_steps = inputs.abs().amax(1) / 127                            # [M]
+    noise = steps.square().sum(dtype=torch.float64) * inputs.square().sum(dtype=torch.float64) + \
+        input_steps.square().sum(dtype=torch.float64) * weight.square().sum(dtype=torch.float64)
+    return float((noise / 12 / expected.clamp_min(1e-30)).sqrt())
+
+
+def _weight(product: Recorded, weights: Any) -> Tensor:
+    """float32 [N, K]."""
+    tensors = open_image(weights)
+    return torch.from_numpy(np.concatenate(
+        [float32_array(weights, tensors[f"{name}.weight"]) for name in product.names]))
 
 
 def _quantised(names: Sequence[str], wide: Sequence[np.ndarray], bits: int,

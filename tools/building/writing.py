@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -37,27 +38,15 @@ def write_bundle(place: Path, source: Source, image: Any, quantised: Mapping[str
     The source's small files are copied; `image` holds the wide weights, `quantised` the tensors of
     8-bit products; `facts` are the manifest's, to which the rest is added.
     """
-    scratch = place.with_name(place.name + ".partial")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    hashes = {}
-    pieces: dict[str, Iterable[bytes | memoryview]] = {
-        **{name: [data] for name, data in source.files.items()}, WEIGHTS: image_pieces(image),
-        INT8_WEIGHTS: [file_bytes(quantised)]}
-    for name, parts in sorted(pieces.items()):
-        digest = hashlib.sha256()
-        with open(scratch / name, "xb") as file:
-            for part in parts:
-                file.write(part)
-                digest.update(part)
-        hashes[name] = digest.hexdigest()
-    whole = hashlib.sha256("".join(f"{hashes[name]} {name}\n" for name in hashes).encode())
-    version = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{whole.hexdigest()[:8]}"
-    (scratch / MANIFEST).write_bytes(manifest_bytes({
-        "format": FORMAT, **facts, "version": version, "source": source.hashes, "files": hashes,
-        "made_with": {"torch": importlib.metadata.version("torch"), "firebrick": VERSION,
-                      "cpu": cpu_model()}}))
-    scratch.rename(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    scratch = place.with_name(f".{place.name}.{os.getpid()}")
+    scratch.mkdir()
+    try:
+        version = _fill(scratch, source, image, quantised, facts)
+        scratch.rename(place)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
     return version
 
 
@@ -66,3 +55,25 @@ def cpu_model() -> str:
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     return names[0] if names else "unknown"
+
+
+def _fill(folder: Path, source: Source, image: Any, quantised: Mapping[str, np.ndarray],
+          facts: Mapping[str, Any]) -> str:
+    hashes = {}
+    pieces: dict[str, Iterable[bytes | memoryview]] = {
+        **{name: [data] for name, data in source.files.items()}, WEIGHTS: image_pieces(image),
+        INT8_WEIGHTS: [file_bytes(quantised)]}
+    for name, parts in sorted(pieces.items()):
+        digest = hashlib.sha256()
+        with open(folder / name, "xb") as file:
+            for part in parts:
+                file.write(part)
+                digest.update(part)
+        hashes[name] = digest.hexdigest()
+    whole = hashlib.sha256("".join(f"{hashes[name]} {name}\n" for name in hashes).encode())
+    version = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{whole.hexdigest()[:8]}"
+    (folder / MANIFEST).write_bytes(manifest_bytes({
+        "format": FORMAT, **facts, "version": version, "source": source.hashes, "files": hashes,
+        "made_with": {"torch": importlib.metadata.version("torch"), "firebrick": VERSION,
+                      "cpu": cpu_model()}}))
+    return version

@@ -1,0 +1,138 @@
+"""Which precision is served: by measured time, the more exact one where it is nearly as fast."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from model.families.table import build
+from model.programs import precision as chosen
+from tests.tiny_bert import make_model, quantised_image
+from tests.tiny_families import CONFIGS, make_rows, make_tiny
+
+CARD = {"precisions": ["fp32", "fp16", "int8"], "precision": "fp32",
+        "precision_why": "passed the gate of tools.build", "settings": {"layers": 6, "heads": 2}}
+
+
+class Clock:
+    """CPU time that passes while programs run, and at no other moment."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(chosen, "time", SimpleNamespace(thread_time=lambda: self.now))
+
+
+def builder(clock, built=None, **milliseconds):
+    """Builds programs of known cost by precision; an exception instead is raised."""
+    def call(card):
+        cost = milliseconds[card["precision"]]
+        if built is not None:
+            built.append(card)
+        if isinstance(cost, Exception):
+            raise cost
+
+        def run(rows):
+            assert len(rows) == 16 and all(len(row.ids) == row.split == 16 for row in rows)
+            clock.now += (cost + (50 if not calls else 7 * (len(calls) % 2))) / 1e3
+            calls.append(1)             # compiles at first; every second time is disturbed
+
+        calls = []
+        return SimpleNamespace(run=run)
+    return call
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(chosen, "check_computable", lambda precision: None)
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize(("costs", "best"), [
+    ({"fp32": 10.0, "fp16": 9.0, "int8": 4.0}, "int8"),
+    ({"fp32": 10.0, "fp16": 4.0, "int8": 9.0}, "fp16"),
+    ({"fp32": 4.0, "fp16": 9.0, "int8": 10.0}, "fp32"),
+    ({"fp32": 10.0, "fp16": 9.6, "int8": 9.7}, "fp32"),     # nearly as fast is not enough
+    ({"fp32": 10.0, "fp16": 9.4, "int8": 9.2}, "fp16"),     # nor is it of the one before
+    ({"fp32": 10.0, "fp16": 9.4, "int8": 8.8}, "int8"),
+    ({"fp32": 10.0, "fp16": 9.6, "int8": 9.4}, "int8")])
+def test_choose_takes_the_most_exact_of_the_fastest(clock, costs, best):
+    card = chosen.choose(CARD, builder(clock, **costs))
+    assert card["precision"] == best
+    assert card["precision_why"] == (
+        f"the fastest here of what passed the gate: fp32 {costs['fp32']:.2f}, "
+        f"fp16 {costs['fp16']:.2f}, int8 {costs['int8']:.2f} ms for 256 tokens through 2 of 6 "
+        "layers")
+    assert {**card, "precision": "fp32", "precision_why": CARD["precision_why"]} == CARD
+
+
+def test_choose_times_two_layers_of_each_precision(clock):
+    built = []
+    chosen.choose(CARD, builder(clock, built, fp32=3.0, fp16=2.0, int8=1.0))
+    assert [card["precision"] for card in built] == CARD["precisions"]
+    assert all(card["settings"] == {"layers": 2, "heads": 2} for card in built)
+    built.clear()
+    one = {**CARD, "settings": {"layers": 1}}
+    assert "through 1 of 1 layers" in chosen.choose(
+        one, builder(clock, built, fp32=3.0, fp16=2.0, int8=1.0))["precision_why"]
+    assert built[0]["settings"] == {"layers": 1}
+
+
+def test_choose_what_cannot_be_computed_here_is_left_out(clock, monkeypatch):
+    def check(precision):
+        if precision == "fp16":
+            raise ArithmeticError("no such instructions")
+
+    monkeypatch.setattr(chosen, "check_computable", check)
+    built = []
+    card = chosen.choose(CARD, builder(clock, built, fp32=3.0, fp16=1.0,
+                                       int8=ArithmeticError("no kernel multiplies exactly")))
+    assert card["precision"] == "fp32" and "fp16" not in card["precision_why"]
+    assert [card["precision"] for card in built] == ["fp32", "int8"]
+
+
+def test_choose_the_only_one_is_not_timed_but_checked(monkeypatch):
+    card = {**CARD, "precisions": ["bf16"], "precision": "bf16"}
+    monkeypatch.setattr(chosen, "check_computable", lambda precision: None)
+    assert chosen.choose(card, lambda card: pytest.fail("built")) == card
+
+    def refuse(precision):
+        raise ArithmeticError(f"this CPU has no {precision}")
+
+    monkeypatch.setattr(chosen, "check_computable", refuse)
+    with pytest.raises(ArithmeticError, match="this CPU has no bf16"):
+        chosen.choose(card, lambda card: pytest.fail("built"))
+
+
+def test_check_computable_knows_bf16_only():
+    for precision in ("fp32", "fp16", "int8"):
+        chosen.check_computable(precision)
+
+
+@pytest.mark.parametrize(("supported", "took", "words"), [
+    (False, [1.0, 0.1], "no bfloat16 instructions"), (True, [1.0, 3.0], "3.0 times slower"),
+    (True, [1.0, 0.9], None)])
+def test_check_computable_bf16_must_exist_and_be_faster(monkeypatch, supported, took, words):
+    import torch
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    monkeypatch.setattr(chosen, "make_random", lambda *arguments: None)
+    monkeypatch.setattr(chosen, "seconds", lambda products: took)
+    if words is None:
+        return chosen.check_computable("bf16")
+    with pytest.raises(ArithmeticError, match=words):
+        chosen.check_computable("bf16")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_choose_two_layers_of_every_family_can_be_built(name):
+    card, weights = make_tiny(name, CONFIGS[name][0])
+    few = {**card, "settings": {**card["settings"], "layers": min(card["settings"]["layers"], 2)}}
+    rows = make_rows(card, [16] * 3)
+    assert np.isfinite(build(few, weights).run(rows)).all()
+
+
+def test_choose_real_programs_of_a_bundle_gives_one_that_was_timed():
+    card, weights = make_model(hidden_size=128, num_attention_heads=4, intermediate_size=512)
+    quantised = quantised_image(weights, 7)
+    card = {**card, "precisions": ["fp32", "fp16", "int8"]}
+    found = chosen.choose(card, lambda part: build(part, quantised, weights))
+    assert found["precision"] in card["precisions"] and "int8 " in found["precision_why"]
