@@ -14,6 +14,8 @@ from model.programs.int8 import INT8_KERNELS, QuantisedWeight
 from model.programs.products import WIDE_KERNELS
 
 MOST_ROWS = 512    # more in one call gain nothing
+# Above FINE_ROWS kernels that build code for each count get coarser ones: each takes 0.2 MB.
+FINE_ROWS, COARSE_STEP = 128, 32
 FEW_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 16)  # tried of kernels that are said not to differ
 PART_ROWS = 128    # at least so many rows are compared, for a difference may be rare
 FEWEST_COUNTS = 4  # a kernel that agrees with itself on fewer row counts does not keep every bit
@@ -70,6 +72,8 @@ def row_counts(product: RandomProduct) -> tuple[int, ...]:
     """
     step = product.kernel.row_step
     every = tuple(range(step, MOST_ROWS + 1, step))
+    if product.kernel.builds_by_rows:
+        every = tuple(rows for rows in every if rows <= FINE_ROWS or rows % COARSE_STEP == 0)
     if not product.kernel.differs_by_rows:
         expected = product.kernel(product.x)
         tried = (_in_parts(product, count * step) for count in FEW_STEPS)
