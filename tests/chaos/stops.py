@@ -108,8 +108,9 @@ def start_act(claims: Claims, model: Path) -> None:
         codes[process.wait(60)] += 1
         took.append(time.monotonic() - told_at)
         process.stderr.close()
-    claims.hold("TERM during start: ends at once with 0", set(codes) == {0} and max(took) < 1.0, f"median {statistics.median(took):.3f} s, longest "
-                f"{max(took):.3f} s, codes {dict(codes)}")
+    claims.hold("TERM during start: ends at once with 0", set(codes) == {0} and max(took) < 1.0,
+                f"median {statistics.median(took):.3f} s, longest {max(took):.3f} s, "
+                f"codes {dict(codes)}")
 
 
 def roll_act(claims: Claims, model: Path, rolls: int) -> None:
