@@ -32,6 +32,7 @@ def load(folder: Path, scratch: Path) -> tuple[dict, memoryview]:
     for name in ("config.json", "model.safetensors"):
         (copy / name).symlink_to(folder / name)
     (copy / "vocab.txt").write_text("\n".join(TOKENS))
+    (copy / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     prepared = prepare(str(copy), folder.name, FAMILIES)
     try:
         return prepared.card, map_file(prepared.weights_fd)

@@ -159,7 +159,7 @@ def test_files_unusable_vocab_txt_is_refused_in_words(data, words):
     ({"tokenizer_class": "DistilBertTokenizer"}, 5), ({"tokenizer_class": FILE_CLASS}, 3),
     ({"tokenizer_class": "DistilBertTokenizerFast",
       "model_input_names": ["input_ids", "token_type_ids"]}, 3),
-    ({"model_input_names": ["input_ids", "attention_mask"]}, 5), ({"model_input_names": "x"}, 3)],
+    ({"model_input_names": ["input_ids", "attention_mask"]}, 5)],
     ids=str)
 def test_files_types_of_a_pair_are_sent_by_class_or_as_the_config_names_them(config, split):
     tokenizer = open_tokenizer(compile_tokenizer(TokenizerFiles(table(), None, config, {})))

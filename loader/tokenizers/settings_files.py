@@ -68,9 +68,12 @@ def cuts_left(files: TokenizerFiles) -> bool:
 
 def sends_types(files: TokenizerFiles) -> bool:
     """Whether the reference gives the model token types: as tokenizer_config.json's
-    model_input_names say, else as the tokenizer's class does."""
+    model_input_names say, else as the tokenizer's class does. Raises CheckpointError."""
     names = files.tokenizer_config.get("model_input_names")
-    if isinstance(names, list):
+    if names is not None:
+        if not isinstance(names, list):
+            raise CheckpointError(f"tokenizer_config.json: model_input_names is {shown(names)}, "
+                                  "not a list; save the tokenizer again.")
         return "token_type_ids" in names
     kind = files.tokenizer_config.get("tokenizer_class")
     return not isinstance(kind, str) or kind.removesuffix("Fast") not in TYPELESS_CLASSES

@@ -16,10 +16,6 @@ from loader.tokenizers.piece_trie import LONGEST_PIECE, build_trie
 from loader.tokenizers.settings_files import FILE_CLASSES, cuts_left
 from loader.tokenizers.unigram_normalizer import read_normalizer
 
-# Classes that tell the model no types, whatever their template says. (ALBERT's did in older
-# versions of the reference, and does where its settings name token_type_ids.)
-TYPELESS_CLASSES = {f"{name}Tokenizer{fast}" for name in ("Albert", "Camembert", "XLMRoberta")
-                    for fast in ("", "Fast")}
 # What an unknown code point costs beyond the worst piece.
 UNKNOWN_PENALTY = 10.0
 
@@ -44,8 +40,6 @@ def unigram_table(files: TokenizerFiles) -> dict[str, Any]:
     cell_scores[cells] = [scores[number] for number in distinct.values()]
     frame = file_frame(file.get("post_processor"),
                        {**ids, **{content: number for content, number, *_ in added}})
-    if not _sends_types(files.tokenizer_config):
-        frame = frame._replace(zeros=None)
     return {"frame": list(frame), "cuts_left": cuts_left(files), "added": added,
             "normalizer": normalizer, "metaspace": rules, "unknown": unknown,
             "unknown_score": min(scores) - UNKNOWN_PENALTY,
@@ -76,17 +70,6 @@ def _read_model(model: dict[str, Any]) -> tuple[list[str], list[float], int]:
         raise CheckpointError(f"tokenizer.json: the longest piece has {len(longest)} code points, "
                               f"served are 1 to {LONGEST_PIECE}; train the tokenizer again.")
     return list(pieces), [float(score) for score in scores], unknown
-
-
-def _sends_types(config: dict[str, Any]) -> bool:
-    """Whether a pair's second text may have type 1."""
-    names = config.get("model_input_names")
-    if names is None:
-        return config.get("tokenizer_class") not in TYPELESS_CLASSES
-    if not isinstance(names, list):
-        raise CheckpointError(f"tokenizer_config.json: model_input_names is {shown(names)}, not a "
-                              "list; save the tokenizer again.")
-    return "token_type_ids" in names
 
 
 def _as_library_reads(score: float) -> float:
