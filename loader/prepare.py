@@ -14,7 +14,7 @@ import json
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loader.bundle import INT8_WEIGHTS, Bundle, open_folder, quantised_tensors
@@ -64,6 +64,15 @@ class ModelFiles:
         """All of them, in the order of the fields."""
         fds = self.card_fd, self.tokenizer_fd, self.weights_fd
         return fds if self.wide_fd is None else (*fds, self.wide_fd)
+
+    def completed(self, card_fd: int, keeps_wide: bool) -> ModelFiles:
+        """The same with the card that says how the model is served; the one before it is closed,
+        and the wide weights are unless somebody may read them yet."""
+        os.close(self.card_fd)
+        if self.wide_fd is None or keeps_wide:
+            return replace(self, card_fd=card_fd)
+        os.close(self.wide_fd)
+        return replace(self, card_fd=card_fd, wide_fd=None)
 
     def close(self) -> None:
         for fd in self.descriptors:

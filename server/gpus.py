@@ -36,6 +36,8 @@ LATE_S = 1.0
 # What a context takes beside the weights, as long as no engine has told what it took.
 CONTEXT_BYTES = 1 << 30
 PUBLISH_S = 1.0
+# One of them is there wherever a process can use a GPU: the driver's, and WSL's.
+DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +114,11 @@ class Gpus:
                 self._tell_to_leave(gpu.child, "reload")
             else:       # it loads the old model still, and hears nothing meanwhile
                 self._kill(gpu.child, time.monotonic(), "its model was replaced")
+
+    def may_come(self) -> bool:
+        """False where no GPU engine will ever be started."""
+        return self._is_wanted and (self.settings.device != "auto"
+                                    or any(map(os.path.exists, DEVICE_NODES)))
 
     def turn(self) -> None:
         """Hears, reaps, judges and obeys; before the master reaps what is not ours."""

@@ -54,6 +54,7 @@ class Holding:
     dispatcher_name: str = field(default_factory=lambda: f"firebrick-{secrets.token_hex(16)}")
     dispatcher_listener: socket.socket = field(init=False)
     files: ModelFiles | None = None
+    has_card: bool = False  # as the forkserver completed it
     phase: str = ""
     serving_since: float = 0.0
 
@@ -210,8 +211,11 @@ class Master:
     def _take_card(self, generation: int, card_fd: int) -> None:
         """The card as the forkserver completed it: the precision that is served, and with what."""
         held = self.held[generation]
-        os.close(held.files.card_fd)
-        held.files = replace(held.files, card_fd=card_fd)
+        if held.has_card:  # a successor's, who built the twin of what this one tells of
+            return os.close(card_fd)
+        held.has_card = True
+        held.files = held.files.completed(
+            card_fd, self.gpus.may_come() or open_card(card_fd)["precision"] != "int8")
         for process in self.children.of("front", generation):
             process.control.send({"type": "card"}, (card_fd,))
 

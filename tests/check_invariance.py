@@ -78,7 +78,7 @@ def check_product(kind: str, shape: tuple[int, int]) -> tuple[str, str, str]:
         with torch.inference_mode():
             expected = kernel(x[:counts[-1]].clone())
             for count in counts:
-                for shift in {0, (counts[-1] - count) // 3, counts[-1] - count}:
+                for shift in {0, counts[-1] - count}:
                     part = kernel(x[shift:shift + count].clone())
                     if not torch.equal(part, expected[shift:shift + count]):
                         return name, found, f"{count} rows from row {shift} on differ"

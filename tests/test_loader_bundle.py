@@ -15,7 +15,7 @@ from loader.bundle import INT8_WEIGHTS, open_folder
 from loader.errors import CheckpointError
 from loader.manifest import MANIFEST
 from loader.precision import candidates
-from loader.prepare import map_file, prepare
+from loader.prepare import map_file, prepare, seal, seal_card
 from loader.safetensors import float32_array, open_image, stored_array
 from model.families.table import FAMILIES
 from tests.tiny_bundle import (
@@ -264,6 +264,21 @@ def test_prepare_bundle_seals_what_each_precision_reads(tmp_path, prepared, wide
                            for name, tensor in tensors.items())
 
 
+@pytest.mark.parametrize("keeps_wide", [True, False])
+def test_model_files_completed_hold_what_may_still_be_read(sound, keeps_wide):
+    files = seal(prepare(str(sound), "x", FAMILIES))
+    other = seal_card({"precision": "int8"})
+    completed = files.completed(other, keeps_wide)
+    assert completed.descriptors == (other, files.tokenizer_fd, files.weights_fd,
+                                     *([files.wide_fd] if keeps_wide else []))
+    for fd in completed.descriptors:
+        os.fstat(fd)
+    for fd in set(files.descriptors) - set(completed.descriptors):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+    completed.close()
+
+
 def test_candidates_of_a_bundle_are_what_passed_or_was_asked_for():
     manifest = {"precisions": {"fp32": PASSED, "fp16": PASSED, "bf16": FAILED, "int8": PASSED}}
     assert candidates("auto", manifest)[0] == ["fp32", "fp16", "int8"]
@@ -296,6 +311,7 @@ def test_server_plain_checkpoint_in_int8_exits_2_with_one_sentence(tmp_path, rep
     folder, _ = write_checkpoint(tmp_path / "plain")
     done = subprocess.run([sys.executable, "-m", "server", "--model", str(folder), "--precision",
                            "int8", "--port", "0"], cwd=repo, capture_output=True, text=True,
-                          timeout=120)
+                          timeout=240)
     assert done.returncode == 2 and done.stdout == ""
-    assert "python -m tools.build CHECKPOINT -o BUNDLE" in done.stderr.splitlines()[-1]
+    told = [line for line in done.stderr.splitlines() if "not served in int8" in line]
+    assert len(told) == 1 and "python -m tools.build CHECKPOINT -o BUNDLE" in told[0]
