@@ -119,10 +119,17 @@ class RandomProduct(NamedTuple):
 
 
 def make_random(kind: str, name: str, outputs: int, inputs: int) -> RandomProduct:
+    """A product of random operands; of a wide kind all terms cancel, so that what comes out is the
+    rounding of the sums: another order of adding shows in every element, where after rounding to
+    bfloat16 it would show in one of ten thousand."""
     weight, bias = _random(outputs, inputs), _random(outputs, 1)[:, 0]
     x = _random(MOST_ROWS, inputs)
     if kind not in LIMITS:
-        return RandomProduct(WIDE_KERNELS[kind][name](weight / inputs ** 0.5, bias),
+        half = inputs // 2
+        order = torch.randperm(half, generator=torch.Generator().manual_seed(inputs))
+        weight[:, half:2 * half] = -weight[:, order]
+        x[:, half:2 * half] = x[:, order]
+        return RandomProduct(WIDE_KERNELS[kind][name](weight, torch.zeros_like(bias)),
                              x.bfloat16() if kind == "bf16" else x)
     values = (weight * 32).round_().clamp_(-LIMITS[kind], LIMITS[kind]).to(torch.int8)
     weights = QuantisedWeight(values, _random(outputs, 2)[:, 1].abs() + 0.01, bias)
