@@ -128,6 +128,8 @@ class Dispatcher(Process):
             self.fell_on_gpus.update(row.ids for batch in end.peer.owner.assigned
                                      for row in batch.rows)
         if who[0] == "front":
+            # What it sends again is new to the dispatcher, and may be given to a GPU once more.
+            self.fell_on_gpus.clear()
             self.scheduler.front_gone(who[1:])
         else:
             self.scheduler.engine_gone(*who[1:])
