@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from loader.errors import CheckpointError
-from loader.prepare import map_file, model_name, open_card, prepare, seal
-from loader.tokenizers.table import open_tokenizer
-from model.families.table import FAMILIES, build
 from server.cores import usable_cores
 from server.settings import DEFAULT_MODEL
 from tools.offline.crew import Crew, CrewError
+from tools.offline.loading import load_worker
 from tools.offline.progress import Progress
 from tools.offline.source import STANDARD_INPUT, Lines, Records, Shard, Source, SourceError
 from tools.offline.target import TargetError, open_target
@@ -129,26 +127,12 @@ def _write(name: str, source: Source, crew: Crew, out: BinaryIO) -> int:
 
 
 def _worker(chosen: argparse.Namespace, read: ItemReader) -> Worker:
-    """The model loaded and warmed in this process, from which the engines are forked.
-
-    Raises CheckpointError; Refusal where this CPU cannot compute the precision.
-    """
-    files = seal(prepare(chosen.model, model_name(chosen.model), FAMILIES, chosen.precision))
-    card = open_card(files.card_fd)
-    tables, *images = map(map_file, files.descriptors[1:])  # stay mapped as long as the program
-    files.close()
-    tokenizer = open_tokenizer(tables)
     try:
-        if FAMILIES[card["family"]].needs_weights:
-            from model.programs.precision import choose  # torch, only now
-            card = choose(card, lambda part: build(part, *images))
-        program = build(card, *images)
-        program.warm()
+        worker, words = load_worker(chosen.model, chosen.precision, read, chosen.to == RECORDS)
     except ArithmeticError as error:
         raise Refusal(f"{error}.") from None
-    print(f"{card['name']}, version {card['version']}, in {card['precision']} "
-          f"({card['precision_why']})", file=sys.stderr)
-    return Worker(card, tokenizer, program, read, chosen.to == RECORDS)
+    print(words, file=sys.stderr)
+    return worker
 
 
 def _reader(kind: str, columns: tuple[str, ...]) -> ItemReader:

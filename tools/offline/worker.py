@@ -44,7 +44,7 @@ class Worker:
                  as_records: bool) -> None:
         self._card = card
         self._tokenizer = tokenizer
-        self._program = program
+        self.program = program
         self._read = read
         self._as_records = as_records
         self._renderer = Renderer(card)
@@ -57,14 +57,14 @@ class Worker:
         faults = []
         for index, item in enumerate(items):
             try:
-                texts.append(self._text(index, item))
+                texts.append(self.text(index, item))
             except LineError as fault:
                 rendered[index] = self._fault(item, str(fault))
                 faults.append((index, str(fault)))
         # Full batches of like lengths: what is padded inside a batch is padded least.
         texts.sort(key=lambda text: len(text.row.ids))
         by_row = {id(text.row): text for text in texts}
-        for rows in cut([text.row for text in texts], self._program.token_cap):
+        for rows in cut([text.row for text in texts], self.program.token_cap):
             for row, logits in zip(rows, self._run(rows)):
                 text = by_row[id(row)]
                 rendered[text.index] = self._render(text, logits)
@@ -78,7 +78,8 @@ class Worker:
         return Result(b"".join(self._fault(item, reason) for item in items),
                       [(index, reason) for index in range(len(items))])
 
-    def _text(self, index: int, item: bytes | None) -> Text:
+    def text(self, index: int, item: bytes | None) -> Text:
+        """One item as token ids; LineError where it is no text."""
         if item is None:
             raise LineError("the line is too long")
         text, pair, user_id = self._read(item)
@@ -90,7 +91,7 @@ class Worker:
     def _run(self, rows: Sequence[TokenRow]) -> list[list[float] | None]:
         """Logits of each row; None for one that the program fails, run alone then."""
         try:
-            logits = self._program.run(rows)
+            logits = self.program.run(rows)
             is_sound = logits.shape == (len(rows), len(self._card["labels"])) \
                 and bool(np.isfinite(logits).all())
         except Exception:
