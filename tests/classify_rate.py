@@ -1,11 +1,11 @@
 """What `tools.classify` reaches of the rate of its engines' program alone.
 
-    python -m bench.classify [--model DIR] [--precision NAME] [--texts FILE.tsv] [--count N]
+    python -m tests.classify_rate [--model DIR] [--precision NAME] [--texts FILE.tsv] [--count N]
         [--engines N] [--rounds N]
 
-The yardstick is the same program in as many processes, fed with the same texts, tokenised before, in
-full batches of like lengths: no reading, tokenising, rendering or ordering. Rounds alternate; one
-JSON line a figure: texts a second of both, and the ratio, whose value is the median of the rounds.
+The yardstick is the same program in as many processes, fed with the same texts, tokenised before,
+in full batches of like lengths: no reading, tokenising, rendering or ordering. Rounds alternate;
+one JSON line a figure: texts a second of both, and the ratio, the median of the rounds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS = ("label", "text")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.classify", description=__doc__,
+    parser = argparse.ArgumentParser(prog="python -m tests.classify_rate", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=str(MODEL), help="checkpoint folder or bundle")
     parser.add_argument("--precision", default="fp32", help="as of tools.classify")
