@@ -86,7 +86,7 @@ class Folder:
         if error.errno == errno.ENOENT and self._is_there(name):
             return "is a link to a file that is not there; download the checkpoint again"
         if error.errno == errno.ENOENT:
-            return "is missing; download the checkpoint again, or correct --model"
+            return "is missing; download the checkpoint again, or name its own folder"
         if error.errno in (errno.EACCES, errno.EPERM):
             return f"may not be read by user {os.geteuid()}; give it the permission (chmod +r)"
         return f"cannot be opened: {error.strerror}"
@@ -103,9 +103,9 @@ def _kind_fault(mode: int) -> str | None:
 def _folder_fault(path: str, error: OSError | ValueError) -> str:
     code = getattr(error, "errno", None)
     if code == errno.ENOTDIR:
-        return f"{shown(path)} is not a folder; --model takes the folder of a checkpoint."
+        return f"{shown(path)} is not a folder; name the folder of a checkpoint."
     if code in (errno.EACCES, errno.EPERM):
         return f"{shown(path)} may not be read by user {os.geteuid()}; give it the permission."
     if code in (None, errno.ENOENT):
-        return f"{shown(path)} is not there; --model takes the folder of a checkpoint."
+        return f"{shown(path)} is not there; name the folder of a checkpoint."
     return f"{shown(path)} cannot be opened: {os.strerror(code)}."
