@@ -50,6 +50,7 @@ class _Task:
     high: bool
     sent: float = float("nan")
     refused: int = 0
+    waited: bool = False    # for a connection
 
 
 @dataclass(eq=False)
@@ -126,7 +127,8 @@ class Client:
         while self._due and self._due[0][0] <= now:
             task = heapq.heappop(self._due)[2]
             if self._waiting or not self._send(task):
-                self.starved += 1
+                self.starved += not task.waited
+                task.waited = True
                 self._waiting.append(task)
 
     def _send(self, task: _Task) -> bool:

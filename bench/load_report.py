@@ -93,6 +93,7 @@ def summary(run: Run) -> dict[str, object]:
         "statuses": dict(sorted(answered.items())),
         "faults": dict(sorted(Counter(one.fault for one in outcomes if not one.status).items())),
         "deadline_ms": run.deadline_ms, "in_time": good,
+        "refusals_obeyed": sum(one.refused for one in retried),
         "retried": len(retried), "retried_ok": sum(one.is_good for one in retried),
         "latency_ms": _latencies(outcomes, lambda one: "all"),
         "latency_ms_by_priority": _latencies(outcomes, lambda one: "high" if one.high else "low"),
@@ -142,8 +143,8 @@ def as_table(run: Run) -> str:
     if run.deadline_ms is not None:
         lines.append(f"within {run.deadline_ms} ms: {facts['in_time']}")
     if facts["retried"]:
-        lines.append(f"sent again after Retry-After: {facts['retried']}, of these "
-                     f"{facts['retried_ok']} with success")
+        lines.append(f"sent again after Retry-After: {facts['retried']} requests, "
+                     f"{facts['refusals_obeyed']} times; {facts['retried_ok']} with success")
     lines += [f"the client was the limit: {reason}" for reason in facts["client_limits"]]
     return text + "\n".join(lines) + "\n"
 

@@ -71,26 +71,38 @@ def planned(count: int, every_s: float, text: Callable[[int], str] = str) -> lis
             for number in range(count)]
 
 
-def test_load_known_delays_are_reported_within_two_percent(serve):
-    """The delay is what the server's thread measured: on a busy machine it sleeps longer."""
-    known: dict[str, list[float]] = {"600": [], "1200": []}
+def measure(serve: Callable, delays_ms: tuple[int, int]) -> tuple[Run, dict[str, list[float]]]:
+    """A run against known delays, and by delay what the server's threads measured of their own
+    sleeps: on a busy machine they sleep longer."""
+    known: dict[str, list[float]] = {str(delay): [] for delay in delays_ms}
 
     def answer(head: bytes, text: str) -> bytes:
         begun = time.perf_counter()
         time.sleep(int(text) / 1000)
         known[text].append((time.perf_counter() - begun) * 1e3)
         return OK + b"X-Bucket: " + text.encode() + b"\r\n"
-    plan = planned(60, 0.02, lambda number: "1200" if number % 3 == 0 else "600")
+    plan = planned(60, 0.02, lambda number: str(delays_ms[number % 3 == 0]))
     client = Client("127.0.0.1", serve(answer), 100)
     outcomes = client.run(plan, 1.2)
-    facts = summary(Run(outcomes, 50, 1.2, client.cpu_share))
-    for delay, spans in known.items():
-        reported = facts["latency_ms_by_bucket"][delay]
-        assert reported["count"] == len(spans) == (20 if delay == "1200" else 40)
-        middle = sorted(spans)[len(spans) // 2 - 1]  # nearest rank, as the report has it
-        assert 0 <= reported["p50"] / middle - 1 < 0.02
-    assert min(one.latency_ms for one in outcomes) >= 600
-    assert client.starved == 0
+    return Run(outcomes, 50, 1.2, client.cpu_share, client.starved, client.opened), known
+
+
+def test_load_known_delays_are_reported_within_two_percent(serve):
+    """Delays that leave 2 % room for the machine's own hiccups; a run that is off is done again
+    only if the client says of it that it was the limit."""
+    for _ in range(4):
+        run, known = measure(serve, (1500, 3000))
+        facts, errors = summary(run), []
+        for delay, spans in known.items():
+            reported = facts["latency_ms_by_bucket"][delay]
+            assert reported["count"] == len(spans) == (20 if delay == "3000" else 40)
+            assert all(one.latency_ms >= int(delay) for one in run.outcomes if one.bucket == delay)
+            middle = sorted(spans)[len(spans) // 2 - 1]  # nearest rank, as the report has it
+            errors.append(reported["p50"] / middle - 1)
+        if all(0 <= error < 0.02 for error in errors):
+            return
+        assert facts["client_limits"], errors
+    pytest.skip("the machine was too busy: the client was the limit four times")
 
 
 @pytest.mark.parametrize("connections", [200, 2])

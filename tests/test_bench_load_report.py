@@ -34,7 +34,7 @@ def test_load_report_every_outcome_is_counted_once():
     assert facts["planned"] == 103
     assert facts["statuses"] == {"200": 101, "429": 1}
     assert facts["faults"] == {"ECONNREFUSED": 1}
-    assert (facts["retried"], facts["retried_ok"]) == (1, 1)
+    assert (facts["refusals_obeyed"], facts["retried"], facts["retried_ok"]) == (1, 1, 1)
 
 
 def test_load_report_goodput_leaves_out_what_missed_its_deadline():
