@@ -1,0 +1,275 @@
+"""Sends planned requests at their times over keep-alive connections, and notes what came of them.
+
+One thread and one epoll. A request whose time has come goes out on an idle connection, or on a new
+one while there are fewer than allowed, whatever the earlier ones still wait for. What a closed loop
+would leave out, requests not sent because the server was busy, is all there.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import re
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bench.load_report import Outcome
+
+TRIES_MOST = 10      # of one request that is sent again after each Retry-After
+READ_BYTES = 1 << 16
+NAP_MOST_S = 0.1
+PROGRESS_EVERY_S = 1.0
+REFUSALS = (429, 503)
+
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
+_RETRY = re.compile(rb"(?i)\r\nretry-after: *(\d+) *(?:\r\n|$)")
+_BUCKET = re.compile(rb"(?i)\r\nx-bucket: *(\d+)")
+_LATENCY = re.compile(rb"(?i)\r\nx-latency-ms: *([\d.]+)")
+_CLOSE = re.compile(rb"(?i)\r\nconnection: *close")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A request to send: seconds from the begin of the run, its bytes, whether it is a high one."""
+
+    at_s: float
+    request: bytes
+    high: bool = False
+
+
+@dataclass
+class _Task:
+    """A planned request under way; times on perf_counter's clock."""
+
+    planned: float
+    request: bytes
+    high: bool
+    sent: float = float("nan")
+    refused: int = 0
+    waited: bool = False    # for a connection
+
+
+@dataclass(eq=False)
+class _Connection:
+    """One connection; `used` once it gave an answer."""
+
+    socket: socket.socket
+    task: _Task | None = None
+    unsent: memoryview | bytes = b""
+    received: bytearray = field(default_factory=bytearray)
+    used: bool = False
+
+
+class Client:
+    """Runs one plan against host:port with at most `connections` connections.
+
+    `starved` counts the requests that found all connections busy, `opened` the most connections
+    open at a time, `cpu_share` the processor time of this process by the time that passed until the
+    last planned request was sent, `took_s` the time until the last answer.
+    """
+
+    def __init__(self, host: str, port: int, connections: int, obey_retry_after: bool = False,
+                 grace_s: float = 30.0, progress: Callable[[str], None] | None = None) -> None:
+        self._address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self._most, self._obey, self._grace_s = connections, obey_retry_after, grace_s
+        self._progress = progress
+        self.starved = self.opened = 0
+        self.cpu_share = self.took_s = 0.0
+        self._epoll = select.epoll()
+        self._all: dict[int, _Connection] = {}
+        self._idle: list[_Connection] = []
+        self._waiting: deque[_Task] = deque()
+        self._due: list[tuple[float, int, _Task]] = []
+        self._number = 0
+        self._last = 0.0
+        self._outcomes: list[Outcome] = []
+
+    def run(self, plan: Sequence[Planned], duration_s: float) -> list[Outcome]:
+        """Sends all of `plan`, waits up to the grace time after `duration_s` for what is open, and
+        gives an Outcome for each request, in the order in which they ended."""
+        begin, spent = time.perf_counter(), time.process_time()
+        for one in plan:
+            self._schedule(begin + one.at_s, _Task(begin + one.at_s, one.request, one.high))
+        self._last = begin + duration_s + self._grace_s
+        report_at, is_sending = begin + PROGRESS_EVERY_S, True
+        last_planned = begin + plan[-1].at_s if plan else begin
+        while len(self._outcomes) < len(plan):
+            now = time.perf_counter()
+            if now >= self._last:
+                break
+            self._send_due(now)
+            if is_sending and now >= last_planned:
+                is_sending = False
+                self.cpu_share = (time.process_time() - spent) / max(now - begin, 1e-3)
+            if self._progress and now >= report_at:
+                report_at += PROGRESS_EVERY_S
+                self._progress(self._state(now - begin, len(plan)))
+            self._wait(report_at)
+        self.took_s = time.perf_counter() - begin
+        self._close(time.perf_counter())
+        return self._outcomes
+
+    def _state(self, passed_s: float, planned: int) -> str:
+        good = sum(one.is_good for one in self._outcomes)
+        open_now = sum(one.task is not None for one in self._all.values())
+        return (f"{passed_s:.0f} s: {len(self._outcomes)} of {planned} ended, {good} with 2xx, "
+                f"{open_now} under way, {len(self._waiting)} waiting for a connection")
+
+    def _schedule(self, at: float, task: _Task) -> None:
+        self._number += 1
+        heapq.heappush(self._due, (at, self._number, task))
+
+    def _send_due(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            task = heapq.heappop(self._due)[2]
+            if self._waiting or not self._send(task):
+                self.starved += not task.waited
+                task.waited = True
+                self._waiting.append(task)
+
+    def _send(self, task: _Task) -> bool:
+        """False where all connections are busy."""
+        if self._idle:
+            connection = self._idle.pop()
+        elif len(self._all) < self._most:
+            opened = self._open()
+            if isinstance(opened, str):
+                self._end(task, 0, opened)
+                return True
+            connection = opened
+        else:
+            return False
+        if task.sent != task.sent:
+            task.sent = time.perf_counter()
+        connection.task, connection.unsent = task, memoryview(task.request)
+        self._write(connection)
+        return True
+
+    def _open(self) -> _Connection | str:
+        """A connection, perhaps not established yet, or why there is none."""
+        family, kind, protocol, _, address = self._address
+        try:
+            made = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+        except OSError as error:
+            return _name(error.errno)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        code = made.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS):
+            made.close()
+            return _name(code)
+        connection = _Connection(made)
+        self._all[made.fileno()] = connection
+        self.opened = max(self.opened, len(self._all))
+        self._epoll.register(made.fileno(), select.EPOLLIN)
+        return connection
+
+    def _write(self, connection: _Connection) -> None:
+        try:
+            sent = connection.socket.send(connection.unsent)
+            connection.unsent = connection.unsent[sent:]
+        except BlockingIOError:
+            pass  # still connecting, or its buffer is full: epoll tells when to go on
+        except OSError as error:
+            self._lose(connection, _name(error.errno))
+            return
+        events = select.EPOLLIN | (select.EPOLLOUT if len(connection.unsent) else 0)
+        self._epoll.modify(connection.socket.fileno(), events)
+
+    def _wait(self, until: float) -> None:
+        """Sleeps to the next send, answer or `until`. select() on the epoll, because epoll's own
+        timeout is in whole milliseconds, which would be in every latency."""
+        if self._due:
+            until = min(until, self._due[0][0])
+        nap = min(until, self._last) - time.perf_counter()
+        if not select.select([self._epoll.fileno()], [], [], min(max(nap, 0.0), NAP_MOST_S))[0]:
+            return
+        for number, events in self._epoll.poll(0):
+            connection = self._all.get(number)
+            if connection and events & ~select.EPOLLOUT:
+                self._read(connection)
+            if number in self._all and events & select.EPOLLOUT:
+                self._write(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            more = connection.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(connection, _name(error.errno))
+            return
+        if not more or connection.task is None:
+            self._lose(connection, "closed before the answer")
+            return
+        connection.received += more
+        end = connection.received.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(connection.received[:end])
+        length = _LENGTH.search(head)
+        if len(connection.received) < end + 4 + (int(length.group(1)) if length else 0):
+            return
+        self._answered(connection, head)
+
+    def _answered(self, connection: _Connection, head: bytes) -> None:
+        now, task = time.perf_counter(), connection.task
+        connection.task, connection.used = None, True
+        connection.received.clear()
+        if _CLOSE.search(head) or len(connection.unsent):
+            self._drop(connection)
+        else:
+            self._idle.append(connection)
+        status = int(head[9:12])
+        retry = _RETRY.search(head) if self._obey and status in REFUSALS else None
+        again = now + int(retry.group(1)) if retry else None
+        if again and task.refused + 1 < TRIES_MOST and again < self._last:
+            task.refused += 1
+            self._schedule(again, task)
+        else:
+            bucket, latency = _BUCKET.search(head), _LATENCY.search(head)
+            self._end(task, status, "", bucket.group(1).decode() if bucket else "",
+                      float(latency.group(1)) if latency else float("nan"), now)
+        self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._send(self._waiting[0]):
+            self._waiting.popleft()
+
+    def _lose(self, connection: _Connection, fault: str) -> None:
+        """The connection is gone. A request that met a kept one as the server closed it goes out
+        once more, as RFC 9112 lets a client do: it changes nothing at the server."""
+        self._drop(connection)
+        task = connection.task
+        if task and connection.used and not connection.received:
+            self._schedule(time.perf_counter(), task)
+        elif task:
+            self._end(task, 0, fault)
+        self._send_waiting()
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._all[connection.socket.fileno()]
+        if connection in self._idle:
+            self._idle.remove(connection)
+        connection.socket.close()
+
+    def _end(self, task: _Task, status: int, fault: str, bucket: str = "",
+             server_ms: float = float("nan"), now: float | None = None) -> None:
+        ended = time.perf_counter() if now is None else now
+        self._outcomes.append(Outcome(task.planned, task.sent, ended, status, task.high,
+                                      task.refused, bucket, server_ms, fault))
+
+    def _close(self, now: float) -> None:
+        open_tasks = [one.task for one in self._all.values() if one.task]
+        for task in (*open_tasks, *self._waiting, *(entry[2] for entry in self._due)):
+            self._end(task, 0, "no answer in time", now=now)
+        for connection in self._all.values():
+            connection.socket.close()
+        self._epoll.close()
+
+
+def _name(code: int | None) -> str:
+    return errno.errorcode.get(code or 0, "connection lost")
