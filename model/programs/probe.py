@@ -19,6 +19,7 @@ FINE_ROWS, COARSE_STEP = 128, 32
 FEW_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 16)  # tried of kernels that are said not to differ
 PART_ROWS = 128    # at least so many rows are compared, for a difference may be rare
 FEWEST_COUNTS = 4  # a kernel that agrees with itself on fewer row counts does not keep every bit
+TURNS = 3          # by so many different numbers of steps, by turns
 CALL_ROWS = 32     # rows that could be computed in the time that a call itself takes
 TIMED_ROWS = (16, 256)
 TIMED_ROUNDS = 9
@@ -154,10 +155,14 @@ def seconds(products: Sequence[RandomProduct]) -> list[float]:
 
 
 def _in_parts(product: RandomProduct, rows: int) -> Tensor:
-    """The products of the first rows, at least PART_ROWS of them, by calls of so many each."""
+    """The products of the first rows, at least PART_ROWS of them, by calls of so many each, in each
+    of which they have changed places."""
     calls = -(-PART_ROWS // rows)
-    x = product.x[:calls * rows]
-    return torch.cat([product.kernel(part.clone()) for part in x.split(rows)])
+    step = product.kernel.row_step
+    turn = step * (1 + rows // step % TURNS)
+    found = [product.kernel(part.roll(turn, 0)).roll(-turn, 0)
+             for part in product.x[:calls * rows].split(rows)]
+    return torch.cat(found)
 
 
 def _cost(counts: list[int]) -> float:
