@@ -132,7 +132,7 @@ class _Play:
                     at += world.between(0.0, 0.3)
         if world.rng.random() < 0.15:
             at = world.between(5.0, FAULTS_UNTIL_S)
-            if world.rng.random() < 0.5:
+            if world.rng.random() < 0.7:
                 world.at(at - world.between(0.0, 0.6), self.master.deliver, None, ("reload", ""))
             world.at(at, self._tell_to_end)
 

@@ -8,6 +8,7 @@ from server.messages import (Batch, Cancel, Done, EngineHello, Failed, FrontHell
                              Refused, Results)
 from server.scheduler import (Policy, RunBatch, Scheduler, SendNotes, SendRefused, SendResults,
                               SendState)
+from server.turns import GONE
 from tests.simulate.world import EOF, End, Process, World, pipe
 
 COSTS = [(1, 8, 0.6), (1, 64, 3.0), (1, 512, 24.0), (8, 64, 3.7), (8, 512, 24.0)]
@@ -97,6 +98,8 @@ class Dispatcher(Process):
             if key in self.by_key:
                 self._drop(self.by_key[key])
             self.peers[end], self.by_key[key] = key, end
+            # What it sends again is new to the dispatcher, and may be given to a GPU once more.
+            self.fell_on_gpus.clear()
             scheduler.front_hello(key[1:])
         elif isinstance(message, EngineHello):
             key = ("engine", message.index, message.incarnation)
@@ -125,11 +128,10 @@ class Dispatcher(Process):
             return
         del self.by_key[who]
         if end.peer.owner is not None and end.peer.owner.role == "gpu_engine":
-            self.fell_on_gpus.update(row.ids for batch in end.peer.owner.assigned
-                                     for row in batch.rows)
+            # A job that nobody waits for any more may have come again, as another one.
+            self.fell_on_gpus.update(entry.ids for run in self.scheduler._engines[who[1:]].runs
+                                     for entry in run.entries if entry.where != GONE)
         if who[0] == "front":
-            # What it sends again is new to the dispatcher, and may be given to a GPU once more.
-            self.fell_on_gpus.clear()
             self.scheduler.front_gone(who[1:])
         else:
             self.scheduler.engine_gone(*who[1:])
