@@ -159,7 +159,7 @@ def test_build_refuses_to_begin_in_one_sentence(repo, checkpoint, texts, built, 
             ((checkpoint, "--texts", none, "-o", out, "--force"), "holds no texts"),
             ((checkpoint, "--eval", texts, "-o", out, "--force", "--calibrate", none), "no texts"),
             ((checkpoint, "--eval", tmp_path / "gone", "-o", out, "--force"), "gone: No such file"),
-            ((tmp_path / "gone", "--eval", texts, "-o", out, "--force"), "is not there; name the folder"),
+            ((tmp_path / "gone", "--eval", texts, "-o", out, "--force"), "is not there; name"),
             ((built[0], "--eval", texts, "-o", out, "--force"), "no checkpoint of weights"),
             ((repo / "tests" / "fixtures" / "echo", "--eval", texts, "-o", out, "--force"),
              "no checkpoint of weights")):
