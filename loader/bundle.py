@@ -47,12 +47,7 @@ class Bundle(Folder):
         """A descriptor of the plain file `name`, whose bytes are those of the manifest."""
         fd = super().open(name)
         try:
-            digest = hashlib.sha256()
-            at = 0
-            while part := os.pread(fd, CHUNK_BYTES, at):
-                digest.update(part)
-                at += len(part)
-            self._check(name, digest.hexdigest())
+            self._check(name, hash_file(fd))
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError):
@@ -78,6 +73,15 @@ class Bundle(Folder):
             raise CheckpointError(f"{name} is not the file that {MANIFEST} tells of (sha256 "
                                   f"{found[:12]}…); copy the bundle again, or {BUILD_AGAIN}.")
         self._checked.add(name)
+
+
+def hash_file(fd: int) -> str:
+    """sha256 of an open file's bytes, in hexadecimal; the file position is left alone."""
+    digest, at = hashlib.sha256(), 0
+    while part := os.pread(fd, CHUNK_BYTES, at):
+        digest.update(part)
+        at += len(part)
+    return digest.hexdigest()
 
 
 def open_folder(path: str) -> Folder:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import NamedTuple
 
+from loader.bundle import hash_file
 from loader.checkpoint import Folder
-from loader.stored import CHUNK_BYTES
+from loader.prepare import CONFIG_BYTES
 from loader.tokenizer_files import read_tokenizer
 from loader.weights import open_weights
 
 CONFIG = "config.json"
-CONFIG_BYTES = 16 << 20
 
 
 class Source(NamedTuple):
@@ -29,14 +28,6 @@ def read_source(path: str) -> Source:
         files = {CONFIG: folder.read(CONFIG, CONFIG_BYTES), **read_tokenizer(folder)[1]}
         with open_weights(folder) as weights:
             opened = {tensor.file: tensor.fd for tensor in weights.tensors.values()}
-            hashes = {name: _hash_file(fd) for name, fd in opened.items()}
+            hashes = {name: hash_file(fd) for name, fd in opened.items()}
     hashes |= {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     return Source(files, dict(sorted(hashes.items())))
-
-
-def _hash_file(fd: int) -> str:
-    digest, at = hashlib.sha256(), 0
-    while part := os.pread(fd, CHUNK_BYTES, at):
-        digest.update(part)
-        at += len(part)
-    return digest.hexdigest()
