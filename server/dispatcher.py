@@ -85,6 +85,8 @@ class Dispatcher:
         for message, _ in verdicts:
             if message["type"] == "death" and message["role"] == "engine":
                 self.scheduler.death(message["index"], message["incarnation"], message["fault"])
+            elif message["type"] == "leaving":
+                self.scheduler.leaving(message["index"], message["incarnation"])
         self._act(time.monotonic())
         for key, mask in events:
             if mask & selectors.EVENT_WRITE and self._is_linked(key.data):

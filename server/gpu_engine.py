@@ -37,6 +37,7 @@ POLL_S = 0.0001
 # Of what a launch usually takes, the part that is slept in one piece.
 SLEPT_SHARE = 0.8
 FELL_STATUS = 76
+RECORDER_NICE = 19
 
 
 class Unusable(Exception):
@@ -68,6 +69,10 @@ def main() -> None:
     log.event("gpu_engine_ready", index=spec.index, device=uuid, graphs=program.captured,
               shapes=len(program.shapes), tokens=program.token_cap,
               precision=PRECISIONS[program.dtype], taken_mb=port.taken() >> 20)
+    if port.kind == "recorder":
+        # It computes on a core, which a device does not: what it has begun when CPU engines take
+        # over must not hold those up.
+        os.setpriority(os.PRIO_PROCESS, 0, RECORDER_NICE)
     GpuEngine(spec, card, program, fall).serve()
 
 

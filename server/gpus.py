@@ -48,6 +48,7 @@ class _Child:
     role: str
     index: int
     incarnation: int
+    generation: int
     control: Control
     page: Page
     pid: int
@@ -76,6 +77,16 @@ class Held(Protocol):
     files: ModelFiles
 
 
+class Others(Protocol):
+    """The master's other children. `strays` are wait statuses that it reaped and had no place for,
+    by pid."""
+
+    strays: dict[int, int]
+
+    def tell(self, role: str, generation: int | None, message: dict) -> None:
+        """Sends a message to each of a role and generation."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
     generation: int
@@ -83,12 +94,11 @@ class _Model:
 
 
 class Gpus:
-    """See the module's docstring. `page` is the master's own; `strays` are wait statuses that the
-    master reaped and had no place for, by pid."""
+    """See the module's docstring. `page` and `others` are the master's own."""
 
     def __init__(self, settings: Settings, registry: Registry, page: Page,
-                 strays: dict[int, int]) -> None:
-        self.settings, self.registry, self.page, self.strays = settings, registry, page, strays
+                 others: Others) -> None:
+        self.settings, self.registry, self.page, self.others = settings, registry, page, others
         self.gpus: dict[str, _Gpu] = {}
         self.watch: _Child | None = None
         self._children: list[_Child] = []
@@ -200,7 +210,7 @@ class Gpus:
         try:
             pid, status = os.waitpid(child.pid, os.WNOHANG)
         except ChildProcessError:       # the master's own reaping met it
-            pid, status = child.pid, self.strays.pop(child.pid, 0)
+            pid, status = child.pid, self.others.strays.pop(child.pid, 0)
         if not pid:
             return
         self._hear(child, now)          # what it had sent counts, before its death does
@@ -255,6 +265,9 @@ class Gpus:
             self._is_changed = True
 
     def _tell_to_leave(self, child: _Child, reason: str) -> None:
+        # The dispatcher first: the engine itself may sit in its driver and hear nothing.
+        self.others.tell("dispatcher", child.generation, {
+            "type": "leaving", "index": child.index, "incarnation": child.incarnation})
         child.must_end_at = min(child.must_end_at, time.monotonic() + LEAVE_S)
         child.control.send({"type": "leave", "reason": reason})
 
@@ -292,7 +305,7 @@ class Gpus:
         finally:
             theirs.close()
         page.values[PID] = pid
-        child = _Child(role, index, incarnation, ours, page, pid)
+        child = _Child(role, index, incarnation, generation, ours, page, pid)
         self._children.append(child)
         log.event("process_started", role=role, index=index, pid=pid)
         return child

@@ -76,14 +76,15 @@ class JobQueue:
                 break
         return entries
 
-    def choose(self, costs: CostModel, rows: int, idle: float, now: float) -> list[Entry]:
+    def choose(self, costs: CostModel, rows: int, share: float, cap_ms: float,
+               now: float) -> list[Entry]:
         """The next batch of at most `rows` jobs that are no suspects, out of the queue and
-        RUNNING; may be empty.
+        RUNNING, of up to `cap_ms`; may be empty.
 
         With several engines idle each takes its share, so that two texts run side by side.
         """
         first = self._first_class()
-        cap_ms = min(BATCH_CAP_MS, sum(self.backlog_ms) / idle)
+        cap_ms = min(cap_ms, sum(self.backlog_ms) * share)
         entries: list[Entry] = []
         for priority in (first, HIGH + LOW - first):
             limit_ms = cap_ms if priority == first or first == LOW else min(cap_ms, RIDE_ALONG_MS)

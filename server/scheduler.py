@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from server.costs import CostModel
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
-from server.jobqueue import JobQueue
+from server.jobqueue import BATCH_CAP_MS, JobQueue
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              ROW_LIMIT_BYTES, SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
                              Group, Note, Reason, Refusal, Result, Row, State)
@@ -32,6 +32,9 @@ from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
 # Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always.
 SHORT_BATCH_MS = 5.0
+# A parked engine has given its memory back: its first batch takes about twice as long, and those
+# who wait have waited for a GPU before.
+COLD_CAP_MS = BATCH_CAP_MS / 2
 # The text by which a GPU's costs are compared with a CPU engine's.
 USUAL_TOKENS = 64
 STATE_INTERVAL_S = 0.05
@@ -52,6 +55,7 @@ class _Engine:
     hello: EngineHello
     runs: deque[_Run]
     is_leaving: bool = False
+    is_cold: bool = False       # it has run nothing since it was parked
 
     @property
     def key(self) -> tuple[int, int]:
@@ -239,6 +243,12 @@ class Scheduler:
             elif entry.where == HELD and entry.deaths + entry.unjudged < FAULTS_TO_BLAME:
                 self._queue.put(entry)
 
+    def leaving(self, index: int, incarnation: int) -> None:
+        """An engine is about to go: it answers what it has, and gets nothing more."""
+        engine = self._engines.get((index, incarnation))
+        if engine is not None:
+            engine.is_leaving = True
+
     def done(self, index: int, incarnation: int, done: Done, now: float) -> bool:
         """A finished batch; False where it is nonsense or not one that this engine runs, so that
         its link should be closed."""
@@ -353,7 +363,8 @@ class Scheduler:
         for depth in (0, 1):
             serving = self._serving()
             for engine in self._engines.values():
-                is_cpu = engine.hello.kind == CPU
+                is_cpu, serves = engine.hello.kind == CPU, engine in serving
+                engine.is_cold = engine.is_cold or not serves
                 if len(engine.runs) != depth or not self._queue.count or engine.is_leaving:
                     continue
                 if depth and is_cpu and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
@@ -362,8 +373,10 @@ class Scheduler:
                 costs = self._costs_of(engine)
                 rows = max(ROW_LIMIT_BYTES // (4 * engine.hello.classes), 1)
                 entries = self._queue.choose_suspects(costs, rows, now) if is_cpu else []
-                if not entries and engine in serving:
-                    entries = self._queue.choose(costs, rows, max(idle, 1) / self._speed(), now)
+                if not entries and serves:
+                    share = self._speed() / max(idle, 1)
+                    cap_ms = COLD_CAP_MS if engine.is_cold else BATCH_CAP_MS
+                    entries = self._queue.choose(costs, rows, share, cap_ms, now)
                 if entries:
                     self._run(engine, entries, now)
 
@@ -378,5 +391,6 @@ class Scheduler:
                    self._costs_of(engine).estimate_ms(len(entries), tokens))
         self._next_batch += 1
         engine.runs.append(run)
+        engine.is_cold = False
         self._actions.append(RunBatch(*engine.key, Batch(
             run.number, [Row(entry.tokens, entry.split, entry.ids) for entry in entries])))

@@ -37,6 +37,18 @@ def scripted(tmp_path):
     return make
 
 
+def test_recorder_computes_one_launch_a_look_so_that_its_host_hears_in_between():
+    doubler = Doubler(Recorder(Script()))
+    done = []
+    for number in range(3):
+        doubler.port.run(lambda number=number: done.append(number), 1)
+    event = doubler.port.event()
+    event.record()
+    seen = [(event.is_done(), list(done)) for _ in range(4)]
+    assert [len(names) for _, names in seen] == [1, 2, 3, 3]
+    assert [is_done for is_done, _ in seen] == [False, False, False, True]
+
+
 def _capture_cold(doubler):
     doubler.port.capture(doubler.work(4), 4)
 

@@ -30,7 +30,9 @@ class Desk:
         self.registry = Registry(1, 1)
         self.page = self.registry.page("master", 0)
         self.strays: dict[int, int] = {}
-        self.gpus = Gpus(parse([*FLAGS, *flags], {}), self.registry, self.page, self.strays)
+        self.told: list[tuple] = []
+        self.gpus = Gpus(parse([*FLAGS, *flags], {}), self.registry, self.page, SimpleNamespace(
+            strays=self.strays, tell=lambda *message: self.told.append(message)))
         self.files = [os.memfd_create("test") for _ in range(3)]
         self.at = time.monotonic() - 1.0
 
@@ -163,6 +165,10 @@ def test_gpus_pressure_tells_the_engine_to_leave_and_brings_it_back(desk):
     one.heard()
     one.read(100, count=3)
     assert one.heard() == ["leave"] and one.shown()["state"] == "critical"
+    ((role, generation, said),) = one.told
+    engine = [child.spec for child in one.children if child.role == "gpu_engine"][-1]
+    assert (role, generation) == ("dispatcher", 1)
+    assert said == {"type": "leaving", "index": 0, "incarnation": engine.incarnation}
     one.end_engine(signal.SIGTERM)
     assert one.shown()["reason"] == "pressure"
     one.read(60000, count=2)

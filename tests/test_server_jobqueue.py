@@ -17,7 +17,7 @@ def entry(job, priority=LOW, tokens=10, deadline=math.inf, size=20, connection=1
 
 def choose(queue, rows=1000, now=0.0):
     return [entry.job for entry in queue.choose_suspects(COSTS, rows, now)
-            or queue.choose(COSTS, rows, 1, now)]
+            or queue.choose(COSTS, rows, 1.0, BATCH_CAP_MS, now)]
 
 
 def test_jobqueue_batch_keeps_to_the_message_and_forgets_nobody():
@@ -27,7 +27,7 @@ def test_jobqueue_batch_keeps_to_the_message_and_forgets_nobody():
         queue.put(entry(job, tokens=2, size=2000, deadline=1000.0))
     seen = []
     while queue.count:
-        batch = queue.choose(COSTS, 1000, 1, 0.0)
+        batch = queue.choose(COSTS, 1000, 1.0, BATCH_CAP_MS, 0.0)
         assert 0 < sum(len(one.ids) for one in batch) <= ROW_LIMIT_BYTES
         assert all(one.where == RUNNING for one in batch)
         seen += [one.job for one in batch]

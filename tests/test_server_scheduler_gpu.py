@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from server.jobqueue import BATCH_CAP_MS
 from server.messages import CPU, GPU, LOW, NO_BATCH, EngineHello, Failed, Reason
-from server.scheduler import SendNotes, SendRefused, SendResults
+from server.scheduler import COLD_CAP_MS, SendNotes, SendRefused, SendResults
 from tests.scheduler_desk import COSTS, Desk
 
 GPU_LIFE = 1000
@@ -69,6 +70,27 @@ def test_scheduler_gpu_that_leaves_gets_no_more_and_finishes_what_it_has(desk):
     assert len(_results(desk.finish(0, GPU_LIFE))) == 2
     desk.die(0, GPU_LIFE)
     assert desk.scheduler.recomputed == 0
+
+
+def test_scheduler_gpu_that_the_master_calls_leaving_gets_no_more_though_it_says_nothing(desk):
+    desk.scheduler.leaving(0, GPU_LIFE)
+    desk.scheduler.leaving(7, GPU_LIFE)         # one that is not linked
+    desk.ask(texts=2)
+    desk.act()
+    assert not desk.jobs_at(0, GPU_LIFE)
+    assert sorted(desk.jobs_at(0) + desk.jobs_at(1)) == [[1], [2]]
+
+
+def test_scheduler_cpu_engine_that_was_parked_begins_with_half_a_batch(desk):
+    desk.act()
+    desk.leave()
+    desk.ask(texts=200)
+    desk.act()
+    for engine in (0, 1):
+        first = len(desk.jobs_at(engine)[0])
+        desk.finish(engine)
+        then = len(desk.jobs_at(engine)[0])
+        assert first - 1 < COLD_CAP_MS <= first and then - 1 < BATCH_CAP_MS <= then
 
 
 def test_scheduler_batch_that_a_leaving_gpu_gives_back_goes_to_cpu_engines_unblamed(desk):

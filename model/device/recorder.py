@@ -72,7 +72,7 @@ class Recorder:
         self.busy_until = -math.inf
         self._script, self._clock = script, clock
         self._thread = threading.get_ident()
-        self._queue: deque[tuple[Callable[[], None], float]] = deque()
+        self._queue: deque[tuple[Callable[[], object], float, bool]] = deque()
         self._warmed: set[Work] = set()
         self._graphs: list[RecordedGraph] = []
         self._smallest = math.inf
@@ -147,7 +147,7 @@ class Recorder:
 
     def run(self, work: Work, tokens: int = 0) -> None:
         self._begin()
-        self.enqueue(work, tokens * self._script.speed_us() / 1e6)
+        self.enqueue(work, tokens * self._script.speed_us() / 1e6, is_launch=True)
 
     def warm(self, work: Work) -> None:
         self.run(work)
@@ -161,17 +161,20 @@ class Recorder:
             if self._queue:
                 time.sleep(WAIT_S)
 
-    def enqueue(self, act: Callable[[], object], takes_s: float = 0.0) -> None:
+    def enqueue(self, act: Callable[[], object], takes_s: float = 0.0,
+                is_launch: bool = False) -> None:
         self._begin()
         if not self._queue:
             self.busy_until = max(self.busy_until, self._clock())
-        self._queue.append((act, takes_s))
+        self._queue.append((act, takes_s, is_launch))
 
     def advance(self) -> None:
-        """Does what the device would have done by now."""
+        """Does what the device would have done by now, up to one launch: a device computes while
+        its host goes on, and a host that computes several is deaf for all of them."""
         self._begin()
-        while self._queue and self._clock() >= self.busy_until:
-            act, takes_s = self._queue.popleft()
+        is_launch = False
+        while self._queue and self._clock() >= self.busy_until and not is_launch:
+            act, takes_s, is_launch = self._queue.popleft()
             with torch.inference_mode(), torch.jit.optimized_execution(False):
                 act()
             self.busy_until = max(self.busy_until + takes_s, self._clock())
@@ -219,7 +222,7 @@ class Recorder:
             self._gives_nan = True
         self._begin()
         takes_s = math.inf if fault == "hang" else graph.tokens * self._script.speed_us() / 1e6
-        self.enqueue(lambda: self._replay_now(graph, fault == "stale"), takes_s)
+        self.enqueue(lambda: self._replay_now(graph, fault == "stale"), takes_s, is_launch=True)
 
     def _replay_now(self, graph: RecordedGraph, is_stale: bool) -> None:
         if not is_stale:

@@ -160,9 +160,16 @@ class GpuHost(Process):
         return now + READ_EVERY_S
 
     def _tell(self, reason: str) -> None:
-        if self.engine is not None:
-            self.world.at(self.world.now + self.world.between(1e-5, 1e-4), self.engine.deliver,
-                          "control", reason)
+        """The dispatcher and the engine that it leaves; either may hear it first."""
+        engine = self.engine
+        if engine is None:
+            return
+        dispatcher = self.house.dispatcher.get(engine.generation)
+        for told, message in ((dispatcher, (engine.index, engine.incarnation, None)),
+                              (engine, reason)):
+            if told is not None:
+                self.world.at(self.world.now + self.world.between(1e-5, 1e-4), told.deliver,
+                              "control", message)
 
     def end(self, engine: GpuEngine, reason: str) -> None:
         """The engine's process ends now, of that."""

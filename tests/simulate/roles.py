@@ -85,7 +85,10 @@ class Dispatcher(Process):
             if source != "control" and source in self.peers:
                 self._take(source, message, now)
         for index, incarnation, is_fault in verdicts:
-            self.scheduler.death(index, incarnation, is_fault)
+            if is_fault is None:
+                self.scheduler.leaving(index, incarnation)
+            else:
+                self.scheduler.death(index, incarnation, is_fault)
         self._act(now)
         return self.scheduler.next_timer(now)
 
