@@ -15,6 +15,8 @@ LEARNING_RATE = 1 / 16
 WORST_RATIO, BEST_RATIO = 4.0, 0.25
 SIZE_CLASSES = 24
 SMALLEST_MS = 0.001
+# Estimated work by which a pace is known: what two engines do in half a second.
+PACE_MEMORY_MS = 1000.0
 
 
 class CostModel:
@@ -29,9 +31,9 @@ class CostModel:
                    SMALLEST_MS)
 
     def share_ms(self, tokens: int) -> float:
-        """What one more text of `tokens` tokens adds to a batch that runs anyway."""
-        line = self.text_ms + self.token_ms * tokens
-        return max(line * self._correction[_size_class(tokens)], SMALLEST_MS)
+        """What one more text of `tokens` tokens adds to a batch that runs anyway, by the line: how
+        a batch of one's size really fares says nothing of it (Pace does)."""
+        return max(self.text_ms + self.token_ms * tokens, SMALLEST_MS)
 
     def observe(self, texts: int, tokens: int, took_ms: float) -> None:
         """Learns from a finished batch."""
@@ -42,6 +44,25 @@ class CostModel:
 
     def _line_ms(self, texts: int, tokens: int) -> float:
         return self.base_ms + self.text_ms * texts + self.token_ms * tokens
+
+
+class Pace:
+    """What an engine really takes for a millisecond of estimated work, with all that is between
+    two batches; of the work of the last second or so."""
+
+    def __init__(self, first: float = 1.0) -> None:
+        self._work_ms, self._took_ms = PACE_MEMORY_MS, first * PACE_MEMORY_MS
+
+    @property
+    def value(self) -> float:
+        return self._took_ms / self._work_ms
+
+    def observe(self, work_ms: float, took_ms: float) -> None:
+        """Learns from a batch that an engine was busy with for `took_ms`."""
+        took_ms = min(took_ms, max(WORST_RATIO * self.value * work_ms, WORST_RATIO))
+        keep = PACE_MEMORY_MS / (PACE_MEMORY_MS + work_ms)
+        self._work_ms = keep * (self._work_ms + work_ms)
+        self._took_ms = keep * (self._took_ms + took_ms)
 
 
 def _size_class(tokens: int) -> int:

@@ -19,11 +19,11 @@ engine throughout; what a GPU makes of them is one factor.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from server.costs import CostModel
+from server.costs import CostModel, Pace
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
+from server.engines import Engine, Run
 from server.jobqueue import BATCH_CAP_MS, JobQueue
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              ROW_LIMIT_BYTES, SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
@@ -37,29 +37,10 @@ SHORT_BATCH_MS = 5.0
 COLD_CAP_MS = BATCH_CAP_MS / 2
 # The text by which a GPU's costs are compared with a CPU engine's.
 USUAL_TOKENS = 64
+# What an engine gets done moves by a tenth and more from second to second on a shared machine, and
+# who was let in must not wait for longer than was promised.
+SAFETY = 1.2
 STATE_INTERVAL_S = 0.05
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A batch at an engine."""
-
-    number: int
-    entries: list[Entry]
-    tokens: int
-    cost_ms: float
-
-
-@dataclass(slots=True, eq=False)
-class _Engine:
-    hello: EngineHello
-    runs: deque[_Run]
-    is_leaving: bool = False
-    is_cold: bool = False       # it has run nothing since it was parked
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.hello.index, self.hello.incarnation
 
 
 class Scheduler:
@@ -70,13 +51,14 @@ class Scheduler:
         self.policy = policy
         self.costs = CostModel(())
         self.gpu_costs = CostModel(())
+        self._paces = {CPU: Pace(), GPU: Pace()}
         self._costs_known: set[int] = set()
         self.is_ready = False
         self.recomputed = 0
         self._queue = JobQueue(policy.high_share)
         self._by_source: dict[Source, dict[int, Entry]] = {}
         self._parts: dict[tuple[Source, int], Group] = {}
-        self._engines: dict[tuple[int, int], _Engine] = {}
+        self._engines: dict[tuple[int, int], Engine] = {}
         self._unjudged: dict[tuple[int, int], list[Entry]] = {}
         self._verdicts: dict[tuple[int, int], bool] = {}
         self._next_batch = 1
@@ -163,28 +145,32 @@ class Scheduler:
         return whole * self._speed() / min(len(group.jobs), max(len(self._serving()), 1))
 
     def wait_ms(self, priority: int) -> float:
-        """The estimated wait of a job that came now: queued cost ÷ engines, restarts included."""
+        """The estimated wait of a job that came now, on the safe side: queued cost ÷ engines,
+        restarts included."""
         ahead = self._queue.backlog_ms[HIGH]
         if priority == LOW:
             ahead += self._queue.backlog_ms[LOW]
         gpus = self._gpus()
-        return ahead * self._speed() / (
+        pace = self._paces[GPU if gpus else CPU].value
+        return SAFETY * ahead * self._speed() * pace / (
             len(gpus) or max(len(self._engines), self.policy.engines, 1))
 
-    def _gpus(self) -> list[_Engine]:
+    def _gpus(self) -> list[Engine]:
         return [engine for engine in self._engines.values()
                 if engine.hello.kind == GPU and not engine.is_leaving]
 
-    def _serving(self) -> list[_Engine]:
+    def _serving(self) -> list[Engine]:
         """The engines that have the work now: GPUs, if there is one."""
         return self._gpus() or [engine for engine in self._engines.values()
                                 if engine.hello.kind == CPU]
 
     def _speed(self) -> float:
         """What one engine that serves takes of a CPU engine's time for the same text."""
-        if not self._gpus():
-            return 1.0
-        return self.gpu_costs.share_ms(USUAL_TOKENS) / self.costs.share_ms(USUAL_TOKENS)
+        return self._speed_of(GPU if self._gpus() else CPU)
+
+    def _speed_of(self, kind: int) -> float:
+        return 1.0 if kind == CPU else (
+            self.gpu_costs.share_ms(USUAL_TOKENS) / self.costs.share_ms(USUAL_TOKENS))
 
     # ---- engines ------------------------------------------------------------------------
 
@@ -201,7 +187,7 @@ class Scheduler:
             else:
                 self.costs = CostModel(hello.costs)
         self.is_ready = True
-        self._engines[key] = _Engine(hello, deque())
+        self._engines[key] = Engine(hello, deque())
 
     def engine_gone(self, index: int, incarnation: int) -> None:
         """The end of an engine's link, after everything that it had sent was read."""
@@ -262,6 +248,10 @@ class Scheduler:
             return False
         engine.runs.popleft()
         self._costs_of(engine).observe(len(run.entries), run.tokens, done.infer_us / 1e3)
+        self._paces[engine.hello.kind].observe(
+            sum(entry.cost_ms for entry in run.entries) * self._speed_of(engine.hello.kind),
+            1e3 * (now - max(run.sent_at, engine.free_at)))
+        engine.free_at = now
         by_source: dict[Source, list[Result]] = {}
         queued = []
         for place, entry in enumerate(run.entries):
@@ -380,15 +370,15 @@ class Scheduler:
                 if entries:
                     self._run(engine, entries, now)
 
-    def _costs_of(self, engine: _Engine) -> CostModel:
+    def _costs_of(self, engine: Engine) -> CostModel:
         return self.gpu_costs if engine.hello.kind == GPU else self.costs
 
-    def _run(self, engine: _Engine, entries: list[Entry], now: float) -> None:
+    def _run(self, engine: Engine, entries: list[Entry], now: float) -> None:
         tokens = sum(entry.tokens for entry in entries)
         for entry in entries:
             entry.started_at = now
-        run = _Run(self._next_batch, entries, tokens,
-                   self._costs_of(engine).estimate_ms(len(entries), tokens))
+        run = Run(self._next_batch, entries, tokens,
+                   self._costs_of(engine).estimate_ms(len(entries), tokens), now)
         self._next_batch += 1
         engine.runs.append(run)
         engine.is_cold = False

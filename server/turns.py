@@ -1,11 +1,14 @@
 """Whose turn it is: fair queues by milliseconds of work, one a class (pure).
 
-Self-clocked fair queueing (Golestani 1994): each connection is a flow, and its next job is due at
-the flow's own virtual time plus the job's cost. The job that is due first goes, the flow's time
-moves to it, and so does the class's, at which flows begin that were not there. So one request of
-256 long texts takes its turn like any other connection, however early it came, and a stream of new
-connections cannot keep an old one waiting for ever (ordered by start times it could). Example:
-flow A has jobs of 3 ms, B of 1 ms: B goes at 1 and 2, then A and B at 3, and so on.
+Start-time fair queueing (Goyal, Vin, Cheng 1996) over a clock of fair shares: each connection is a
+flow that begins at the class's virtual time, and each job moves its flow on by the job's cost. The
+job of the flow that is least far goes. The class's time moves by the work done ÷ the flows that
+wait, as in an ideal sharer: so one request of 256 long texts takes its turns like any other
+connection, however early it came, while connections with one text each go as they came, long texts
+too; ordered by finish times instead, long ones wait for many rounds under overload. The class's
+time moves by at least a sixteenth of the work, so that a stream of new connections keeps an old one
+waiting for sixteen times its own work at most. Example: A has jobs of 3 ms, B of 1 ms: A and B go
+at 0, B at 1 and 2, then both at 3.
 
 Within a flow: deadline, then arrival. A job about to miss its deadline may jump the turn; its flow
 pays, and jumps get at most half of the work while others wait.
@@ -17,6 +20,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 QUEUED, RUNNING, HELD, GONE = range(4)
+# Of how many flows each gets its whole share; among more the work that each one has queued counts.
+MOST_SHARERS = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +69,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._flows: dict[Hashable, _Flow] = {}
-        self._due: list[tuple[float, int, _Flow]] = []          # every flow, once
+        self._due: list[tuple[float, bool, int, _Flow]] = []    # every flow, once
         self._urgent: list[tuple[float, int, Entry]] = []
         self._virtual_ms = 0.0
         self._jumped_ms = 0.0           # by how much jumps are ahead of the others' work
@@ -76,7 +81,7 @@ class Turns:
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = _Flow(key, self._virtual_ms)
-            heapq.heappush(self._due, self._place(flow, entry.cost_ms))
+            heapq.heappush(self._due, self._place(flow, is_new=True))
         heapq.heappush(flow.jobs, (entry.deadline, entry.order, entry))
         if entry.deadline < math.inf:
             heapq.heappush(self._urgent, (entry.deadline, entry.order, entry))
@@ -91,20 +96,18 @@ class Turns:
             if len(urgent.ids) > room_bytes:
                 return None
             heapq.heappop(self._urgent)
-            self._flows[urgent.source, urgent.connection].virtual_ms += urgent.cost_ms
+            self._serve(self._flows[urgent.source, urgent.connection], urgent.cost_ms)
             self._jumped_ms += urgent.cost_ms
             urgent.where = RUNNING
             return urgent
         due = self._due
         while due:
-            due_ms, _, flow = due[0]
-            entry = _first(flow.jobs, now)
-            cost_ms = entry.cost_ms if entry is not None else 0.0
-            owed_ms = flow.virtual_ms + cost_ms
-            if due_ms < owed_ms:            # it paid for a jump, or its next job is another
-                heapq.heapreplace(due, self._place(flow, cost_ms))
+            due_ms, _, _, flow = due[0]
+            if due_ms < flow.virtual_ms:            # it paid for a jump
+                heapq.heapreplace(due, self._place(flow))
                 continue
-            self._virtual_ms = max(self._virtual_ms, owed_ms)
+            entry = _first(flow.jobs, now)
+            self._virtual_ms = max(self._virtual_ms, due_ms)
             if entry is None:
                 heapq.heappop(due)
                 del self._flows[flow.key]
@@ -112,7 +115,7 @@ class Turns:
             if len(entry.ids) > room_bytes:
                 return None
             heapq.heappop(flow.jobs)
-            flow.virtual_ms = owed_ms
+            self._serve(flow, entry.cost_ms)
             self._jumped_ms = max(self._jumped_ms - entry.cost_ms, 0.0)
             entry.where = RUNNING
             self._list_again(flow, now)
@@ -121,19 +124,23 @@ class Turns:
         self._jumped_ms = 0.0
         return None
 
+    def _serve(self, flow: _Flow, cost_ms: float) -> None:
+        flow.virtual_ms += cost_ms
+        self._virtual_ms += cost_ms / min(len(self._flows), MOST_SHARERS)
+
     def _list_again(self, flow: _Flow, now: float) -> None:
         """Gives the flow that was served, the first of all, its next place; forgets it if it has
         nothing more."""
-        following = _first(flow.jobs, now)
-        if following is not None:
-            heapq.heapreplace(self._due, self._place(flow, following.cost_ms))
+        if _first(flow.jobs, now) is not None:
+            heapq.heapreplace(self._due, self._place(flow))
         else:
             heapq.heappop(self._due)
             del self._flows[flow.key]
 
-    def _place(self, flow: _Flow, cost_ms: float) -> tuple[float, int, _Flow]:
+    def _place(self, flow: _Flow, is_new: bool = False) -> tuple[float, bool, int, _Flow]:
+        """Of flows that are equally far those that had nothing yet go first."""
         self._ticket += 1
-        return flow.virtual_ms + cost_ms, self._ticket, flow
+        return flow.virtual_ms, not is_new, self._ticket, flow
 
 
 def _first(jobs: list[tuple[float, int, Entry]], now: float) -> Entry | None:

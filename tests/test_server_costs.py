@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.costs import CostModel
+from server.costs import CostModel, Pace
 
 
 def test_costs_points_on_a_line_are_fitted():
@@ -32,3 +32,15 @@ def test_costs_measured_zero_and_negative_slopes_stay_positive():
     costs = CostModel([(1, 16, 0.0), (1, 32, 5.0), (1, 64, 1.0)])
     assert all(costs.estimate_ms(t, n) > 0 and costs.share_ms(n) > 0
                for t in (1, 100) for n in (1, 10_000))
+
+
+def test_pace_follows_the_work_of_the_last_second_and_no_single_outlier():
+    pace = Pace()
+    pace.observe(40.0, 40_000.0)
+    assert pace.value < 1.2
+    for _ in range(100):
+        pace.observe(40.0, 80.0)
+    assert pace.value == pytest.approx(2.0, rel=0.05)
+    for _ in range(100):
+        pace.observe(1.0, 9.0)          # little work says little
+    assert pace.value < 3.0

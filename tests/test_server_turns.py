@@ -1,9 +1,12 @@
 """Turns go round the connections by the work they got, and nothing is kept of the served."""
 
 import math
+import random
+
+import pytest
 
 from server.messages import LOW
-from server.turns import RUNNING, Entry, Turns
+from server.turns import MOST_SHARERS, RUNNING, Entry, Turns
 
 NO_SLACK = 0.0
 
@@ -29,7 +32,34 @@ def test_turns_connections_alternate_by_work_not_by_arrival():
         turns.put(entry(job, connection=1, cost_ms=1.0))
     turns.put(entry(10, connection=2, cost_ms=3.0))
     turns.put(entry(11, connection=2, cost_ms=3.0))
-    assert order(turns) == [0, 1, 10, 2, 3, 4, 11, 5]
+    assert order(turns) == [0, 10, 1, 2, 11, 3, 4, 5]
+
+
+def test_turns_connections_with_one_text_each_go_as_they_came_however_long():
+    turns, chance = Turns(), random.Random(7)
+    waiting, taken = [], []
+    for job in range(500):
+        turns.put(entry(job, connection=job, cost_ms=chance.choice((0.5, 1.0, 40.0))))
+        waiting.append(job)
+        if chance.random() < 0.5:
+            taken += order(turns, count=1)
+    assert taken + order(turns, count=500) == waiting
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_turns_one_greedy_connection_costs_the_others_one_job_of_its_own(seed):
+    turns, chance = Turns(), random.Random(seed)
+    for job in range(2000):
+        turns.put(entry(job, connection=0, cost_ms=5.0))
+    came, waited = {}, []
+    for moment in range(1000):
+        if chance.random() < 0.4:
+            turns.put(entry(10_000 + moment, connection=moment + 1, cost_ms=1.0))
+            came[10_000 + moment] = moment
+        job = turns.take(0.0, NO_SLACK, math.inf).job
+        if job in came:
+            waited.append(moment - came.pop(job))
+    assert len(waited) > 300 and max(waited) <= 2 and len(came) <= 1
 
 
 def test_turns_within_a_connection_deadline_then_arrival():
@@ -63,7 +93,7 @@ def test_turns_jump_is_paid_by_its_connection():
     for job in (3, 4, 5):
         turns.put(entry(job, connection=2, cost_ms=1.0))
     assert turns.take(0.0, 0.02, math.inf).job == 2
-    assert order(turns) == [3, 4, 5, 1]
+    assert order(turns) == [3, 4, 1, 5]
 
 
 def test_turns_rest_earns_no_credit():
@@ -76,15 +106,20 @@ def test_turns_rest_earns_no_credit():
     assert order(turns) in ([4, 20, 5, 21, 6, 22, 7, 23], [20, 4, 21, 5, 22, 6, 23, 7])
 
 
-def test_turns_new_connections_do_not_starve_an_old_one():
-    turns = Turns()
-    for job in range(3):
+def test_turns_new_connections_keep_an_old_one_waiting_for_a_multiple_of_its_own_work():
+    turns, backlog, own = Turns(), 100, 5
+    for job in range(own):
         turns.put(entry(job, connection=0))
-    taken = []
-    for job in range(10, 30):           # a new connection whenever somebody was served
+    for job in range(1000, 1000 + backlog):
         turns.put(entry(job, connection=job))
+    taken = []
+    for job in range(2000, 2500):       # two new connections whenever somebody was served
+        turns.put(entry(job, connection=job))
+        turns.put(entry(1000 + job, connection=1000 + job))
         taken.append(turns.take(0.0, NO_SLACK, math.inf).job)
-    assert set(taken) >= {0, 1, 2}
+    done = [place for place, job in enumerate(taken) if job < own]
+    assert len(done) == own and done[-1] <= 2 * backlog + MOST_SHARERS * own
+    assert done[-1] > backlog           # or its own work would have weighed nothing
 
 
 def test_turns_jumps_leave_half_to_the_others():
