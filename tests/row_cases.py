@@ -166,3 +166,50 @@ def normalised(exact: np.ndarray, residual: Tensor, gain: Tensor, shift: Tensor,
         x = exact + residual.double().numpy()
         x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + eps)
     return x * gain.double().numpy() + shift.double().numpy()
+
+
+class Uploading:
+    """Row operations of a real device, over CPU tensors."""
+
+    def __init__(self, ops: Any) -> None:
+        self._ops = ops
+
+    def __getattr__(self, name: str) -> Any:
+        def run(*given: Any) -> Any:
+            found = getattr(self._ops, name)(*(
+                one.to("cuda") if isinstance(one, Tensor) else one for one in given))
+            return tuple(one.cpu() for one in found) if isinstance(found, tuple) else found.cpu()
+        return run
+
+
+def check_every_half_in_codes(ops: Any, codes: torch.dtype) -> None:
+    """Where a row's scale is 1 its codes are torch's own conversion, for every fp16 that is in
+    reach."""
+    largest = LARGEST[codes]
+    halves = torch.arange(-1 << 15, 1 << 15).to(torch.int16).view(torch.float16)
+    halves = halves[halves.abs() <= largest]
+    rows = torch.full((len(halves) // 127 + 1, 128), largest, dtype=torch.float16)
+    inner = torch.zeros(len(rows) * 127, dtype=torch.float16)
+    inner[:len(halves)] = halves
+    rows[:, 1:] = inner.view(-1, 127)
+    found, scales = ops.quantise(rows)
+    assert (scales == 1).all()
+    wanted = rows.float().round() if codes == torch.int8 else rows.float()
+    assert torch.equal(found.float(), wanted.to(codes).float())
+
+
+def check_every_rounding(ops: Any, wide: torch.dtype) -> None:
+    """Floats of every magnitude, ties and neighbours of ties, and what is no number are rounded to
+    16 bits as torch rounds them."""
+    exponents = np.arange(0, 1 << 32, 1 << 23, dtype=np.uint32)     # and signs
+    fractions = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x3000, 0x7FFF, 0x8000, 0x8001, 0x18000,
+                          0x7F_8000, 0x7F_F000, 0x7F_FFFF, 0x40_0000, 0x40_1000, 0x12_3456],
+                         np.uint32)
+    floats = (exponents[:, None] | fractions).view(np.float32).reshape(-1, 128)
+    for row in torch.from_numpy(floats):
+        zeros = torch.zeros(1, 128, dtype=torch.int32)
+        found = ops.dequantise_bias(zeros, torch.ones(1, 1), torch.ones(128), row)
+        wanted = row.to(wide)
+        is_number = ~wanted.isnan()
+        assert torch.equal(found[0].isnan(), wanted.isnan())
+        assert torch.equal(found[0][is_number], wanted[is_number])

@@ -10,7 +10,7 @@ import torch
 
 from model.cuda.cubins import Cubins
 from model.cuda.launch import Driver
-from model.cuda.row_kernels import Launcher, RowKernels
+from model.cuda.row_kernels import Launcher, RowKernels, open_row_kernels
 from model.cuda.row_sources import NotSupported
 from model.device.port import DeviceBroken
 from model.programs.script import script
@@ -40,6 +40,16 @@ def make(tmp_path_factory):
 @pytest.mark.parametrize("wide, codes", TYPES)
 def test_kernels_quantise_awkward_rows(make, wide, codes):
     row_cases.check_quantise(make(codes, wide), wide, 384)
+
+
+@pytest.mark.parametrize("codes", [INT8, FP8], ids=["int8", "fp8"])
+def test_kernels_codes_are_torchs_for_every_half(make, codes):
+    row_cases.check_every_half_in_codes(make(codes, FP16), codes)
+
+
+@pytest.mark.parametrize("wide", [FP16, BF16], ids=["fp16", "bf16"])
+def test_kernels_round_as_torch_does(make, wide):
+    row_cases.check_every_rounding(make(INT8, wide), wide)
 
 
 @pytest.mark.parametrize("width", [128, 1024, 1536], ids=["narrowest", "one warp", "three warps"])
@@ -168,3 +178,24 @@ def test_kernels_are_called_from_torchscript(make):
     x = torch.randn(5, 128, generator=torch.Generator().manual_seed(1)).to(FP16)
     found = script(Half(make(INT8, FP16)))(x)
     assert (found - 2 * x.float()).abs().max() <= found.abs().max() / 250
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("wide, codes", TYPES)
+def test_kernels_on_a_device_are_what_was_simulated(wide, codes):
+    torch.cuda.init()
+    capability = torch.cuda.get_device_capability()
+    if codes == FP8 and capability < (8, 9):
+        pytest.skip("this device has no 8-bit floats")
+    ops = row_cases.Uploading(open_row_kernels(
+        capability, codes, wide, lambda: torch.cuda.current_stream().cuda_stream))
+    for hidden in (128, 384, 768, 1024):
+        row_cases.check_quantise(ops, wide, hidden)
+        row_cases.check_dequantise(ops, wide, 3 * hidden)
+        for of_sums in (False, True):
+            row_cases.check_add_norm(ops, wide, hidden, of_sums)
+            row_cases.check_gelu(ops, wide, 4 * hidden, of_sums)
+        row_cases.check_add_norm_wide(ops, wide, hidden)
+    row_cases.check_every_rounding(ops, wide)
+    if wide == FP16:
+        row_cases.check_every_half_in_codes(ops, codes)
