@@ -38,9 +38,8 @@ sim: $(STAMP) ## simulate faults over the real state machines: make sim SEEDS=20
 chaos: $(STAMP) ## kill and stop real processes under verifying clients
 	@exec $(RUN) -m tests.chaos $(ARGS)
 
-bench: $(STAMP) ## the short form of every benchmark, one JSON line a figure
-	@$(RUN) -m bench.front --short $(ARGS)
-	@exec $(RUN) -m bench.serve --short $(ARGS)
+bench: $(STAMP) ## the short form of every benchmark, within 15 minutes, and a page of its figures
+	@exec $(RUN) -m bench.all $(ARGS)
 
 train-default: $(STAMP) ## make models/sms-spam anew from data/sms-spam
 	@exec $(RUN) -m tools.train data/sms-spam/train.tsv --eval data/sms-spam/eval.tsv \

@@ -1,5 +1,6 @@
 """Figures as JSON lines: a value, its unit, the runs behind it, the machine and the commit."""
 
+import datetime
 import json
 import os
 import platform
@@ -21,7 +22,8 @@ def machine() -> str:
                 break
     cores = len(os.sched_getaffinity(0))
     release = platform.release().split("-")[0]
-    return f"{name}, {cores} cores, Linux {release}, Python {platform.python_version()}"
+    return (f"{name}, {cores} core{'s' * (cores > 1)}, Linux {release}, "
+            f"Python {platform.python_version()}")
 
 
 def commit() -> str:
@@ -31,15 +33,23 @@ def commit() -> str:
     return got.stdout.strip()
 
 
-def emit(figure: str, value: float, unit: str, runs: Sequence[float] = (), **facts: object) -> None:
-    """Prints one figure. `runs` are the values whose median it is; `load_1m` tells how busy the
-    machine was with other things besides."""
+def figure_line(figure: str, value: float, unit: str, runs: Sequence[float] = (),
+                **facts: object) -> str:
+    """One figure as a line of JSON. `runs` are the values whose median it is; `load_1m` tells how
+    busy the machine was with other things besides, `at` is the time of now, UTC."""
     line = {"figure": figure, "value": _short(value), "unit": unit}
     if runs:
         line["runs"] = [_short(run) for run in runs]
     line.update(facts)
-    line.update(machine=machine(), commit=commit(), load_1m=round(os.getloadavg()[0], 2))
-    print(json.dumps(line, ensure_ascii=False), flush=True)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    line.update(machine=machine(), commit=commit(), load_1m=round(os.getloadavg()[0], 2),
+                at=now.isoformat(timespec="seconds"))
+    return json.dumps(line, ensure_ascii=False)
+
+
+def emit(figure: str, value: float, unit: str, runs: Sequence[float] = (), **facts: object) -> None:
+    """Prints one figure, as figure_line makes it."""
+    print(figure_line(figure, value, unit, runs, **facts), flush=True)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

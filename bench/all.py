@@ -1,0 +1,146 @@
+"""The short form of every benchmark, one after another, into one results file and one page.
+
+    python -m bench.all [--model DIR] [--texts FILE] [--only PROGRAM ...]
+
+A program that fails, hangs or prints nonsense is said so, in the results too, and the others go on.
+`--model` measures another checkpoint or bundle beside the shipped one. What runs against other
+engines needs their packages: `python -m bench.peers.venv ort ct2` brings them, some 2 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.child import Outcome, run_child
+from bench.figures import ROOT, commit, figure_line, machine
+from bench.peers.venv import FOLDER as PEER_FOLDER
+from bench.report import write_page
+from bench.results import results_path
+
+LIMIT_S = 870.0      # of all together: make bench promises 15 minutes
+SLACK = 2.5          # times the expected seconds after which a program hangs
+HEAD_START_S = 20.0  # a program that expects less may take this long
+PEERS = ("ort", "ct2")
+BUCKET_SHAPES = ("8x16", "8x32", "8x64", "8x128", "4x256", "2x512")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A program of the plan, and how long it takes on two cores."""
+
+    name: str
+    arguments: tuple[str, ...]
+    expected_s: float
+
+    @property
+    def limit_s(self) -> float:
+        return max(HEAD_START_S, SLACK * self.expected_s)
+
+    @property
+    def command(self) -> str:
+        """As a person would type it."""
+        return " ".join(("python -m", *self.arguments))
+
+
+def model_steps(suffix: str, model: Sequence[str], texts: Sequence[str],
+                peers: Sequence[str]) -> list[Step]:
+    """What is measured of one model: serving, load, programs, roofline."""
+    return [
+        Step(f"serve{suffix}", ("bench.serve", "--short", *model, *texts), 45),
+        Step(f"load{suffix}", ("bench.load_curve", "--short", *model, *texts), 110),
+        Step(f"engine{suffix}", ("bench.engine", "--short", *model, *texts, "--shapes",
+                                 *BUCKET_SHAPES, *peers), 40 + 60 * bool(peers)),
+        Step(f"roofline{suffix}", ("bench.engine", "--short", "--roofline", *model, *texts), 40)]
+
+
+def make_plan(model: str | None, texts: str | None, has_peers: bool) -> list[Step]:
+    """The programs in their order: the cheap and certain first."""
+    peers = ("--peer", *PEERS) if has_peers else ()
+    steps = [Step("padding", ("bench.padding",), 5),
+             Step("front", ("bench.front", "--short"), 60),
+             Step("tokenize", ("bench.tokenize", "--rounds", "3"), 40),
+             *model_steps("", (), (), peers)]
+    if model:
+        steps += model_steps("-of-model", ("--model", model),
+                             ("--texts", texts) if texts else (), peers)
+    return steps
+
+
+def run_steps(steps: Sequence[Step], results: Path) -> list[tuple[Step, Outcome]]:
+    """Runs the steps within LIMIT_S; their lines and one of each program's own go to `results`."""
+    begun, outcomes = time.perf_counter(), []
+    ahead_s = sum(step.expected_s for step in steps)
+    with open(results, "w", encoding="utf-8") as file:
+        for number, step in enumerate(steps, 1):
+            left_s = LIMIT_S - (time.perf_counter() - begun)
+            title = f"[{number}/{len(steps)}] {step.name}"
+            _say(f"{title}: some {step.expected_s:.0f} s, {ahead_s:.0f} s to the end")
+            if left_s < step.expected_s:
+                outcome = Outcome((), 0.0, f"was left out: {max(left_s, 0):.0f} s of "
+                                           f"{LIMIT_S:.0f} s were left")
+            else:
+                outcome = run_child((sys.executable, "-m", *step.arguments),
+                                    min(step.limit_s, left_s), _progress(title))
+            ahead_s -= step.expected_s
+            outcomes.append((step, outcome))
+            file.writelines(line + "\n" for line in outcome.lines)
+            file.write(figure_line("bench.program", outcome.took_s, "s", program=step.name,
+                                   command=step.command, figures=len(outcome.lines),
+                                   fault=outcome.fault) + "\n")
+            file.flush()
+            _say(f"{title}: {len(outcome.lines)} figures in {outcome.took_s:.0f} s"
+                 + (f"; it {outcome.fault}" if outcome.fault else ""))
+    return outcomes
+
+
+def _progress(title: str):
+    if not sys.stderr.isatty():
+        return lambda passed_s: None
+    return lambda passed_s: print(f"\r{title}: {passed_s:.0f} s", end="\r", file=sys.stderr)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.all", allow_abbrev=False)
+    parser.add_argument("--model", help="a checkpoint or bundle to measure beside the shipped one")
+    parser.add_argument("--texts", help="its texts, one a line, last column")
+    parser.add_argument("--only", nargs="+", metavar="PROGRAM", help="leave the others out")
+    options = parser.parse_args(arguments)
+    for named in filter(None, (options.model, options.texts)):
+        if not Path(named).exists():
+            parser.exit(2, f"there is no {named}\n")
+    has_peers = (PEER_FOLDER / "bin" / "python").is_file()
+    steps = make_plan(options.model, options.texts, has_peers)
+    names = [step.name for step in steps]
+    for name in options.only or ():
+        if name not in names:
+            parser.exit(2, f"there is no program {name}; there are {', '.join(names)}\n")
+    steps = [step for step in steps if not options.only or step.name in options.only]
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    results = results_path(day, commit())
+    results.parent.mkdir(exist_ok=True)
+    _say(f"{machine()}; load {os.getloadavg()[0]:.1f} of others before it begins")
+    if not has_peers:
+        _say("without other engines: python -m bench.peers.venv " + " ".join(PEERS)
+             + " brings them, some 2 GB")
+    outcomes = run_steps(steps, results)
+    page = write_page(results)
+    print(f"{results.relative_to(ROOT)}\n{page.relative_to(ROOT)}")
+    failed = [(step, outcome) for step, outcome in outcomes if outcome.fault]
+    for step, outcome in failed:
+        _say(f"{step.command} {outcome.fault}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

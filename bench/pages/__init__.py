@@ -1,0 +1,1 @@
+"""The page of a results file: figures chosen, put into words, plots and tables, and into HTML."""

@@ -1,0 +1,1 @@
+"""Plots as SVG, drawn by pure functions; colours come from the page's CSS."""
