@@ -16,7 +16,7 @@ import pytest
 
 from bench.client import Load
 from bench.peers import served
-from bench.peers.__main__ import OURS, profile_texts, report
+from bench.peers.__main__ import OURS, Round, Under, profile_texts, report
 from bench.peers.classifier import Classifier
 from bench.peers.company import Change, change_in_company, compared
 from bench.peers.contender import PeerError
@@ -104,9 +104,11 @@ def test_company_that_changes_answers_is_seen_and_no_other(shifts, least):
 
 
 def test_report_ratios_are_of_the_same_round(capsys):
-    loads = {OURS: [Load("wrk", rate, 1.0, 2.0) for rate in (300.0, 100.0, 200.0)],
-             "mosec-ort": [Load("wrk", rate, 3.0, 9.0, {"429": 2}) for rate in (100.0, 50.0, 50.0)]}
-    report(loads, {OURS: "int8", "mosec-ort": "ort-int8, one by one"}, {"model": "m"})
+    rounds = {OURS: [Round(Load("wrk", rate, 1.0, 2.0), 0.5) for rate in (300.0, 100.0, 200.0)],
+              "mosec-ort": [Round(Load("wrk", rate, 3.0, 9.0, {"429": 2}), 2.0)
+                            for rate in (100.0, 50.0, 50.0)]}
+    servers = {OURS: Under("", 0, "int8"), "mosec-ort": Under("", 0, "ort-int8, one by one")}
+    report(rounds, servers, {"model": "m"})
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     found = {(line["figure"], line["server"]): line for line in lines}
     ratio = found["peers.ratio", "mosec-ort"]
@@ -114,6 +116,7 @@ def test_report_ratios_are_of_the_same_round(capsys):
         == (3.0, [3.0, 2.0, 4.0], "ort-int8, one by one")
     assert found["peers.requests_per_s", "mosec-ort"]["others"] == {"429": 6}
     assert found["peers.p99_ms", OURS]["value"] == 2.0
+    assert found["peers.cpu_ms", "mosec-ort"]["value"] == 2.0
     assert ("peers.ratio", OURS) not in found
 
 
@@ -200,7 +203,8 @@ def test_fastapi_bodies_of_one_turn_are_computed_together(monkeypatch):
 def test_served_peer_ends_with_all_its_processes(tmp_path: Path, monkeypatch):
     monkeypatch.setitem(served.MODULES, "mosec", "tests.fake_peer")
     monkeypatch.setattr(served, "END_TIMEOUT_S", 0.2)
-    with served.ServedPeer(sys.executable, START, str(tmp_path), tmp_path, 1):
+    with served.ServedPeer(sys.executable, START, str(tmp_path), tmp_path, 1) as peer:
+        assert served.processor_s(peer.pid) > 0
         child = psutil.Process(int((tmp_path / "mosec-ort.log").read_text().split()[0]))
         assert child.is_running()
     child.wait(10)

@@ -17,6 +17,8 @@ peers.requests_per_s  at 32 connections, texts of --texts (traffic short) or of 
                       long ones joined of several (profile)
 peers.ratio           how many times the peer's rate ours is
 peers.p50_ms, p99_ms  whole round trips at that load
+peers.cpu_ms          processor time of all of the server's processes a request; unlike rates it
+                      hardly depends on what else the machine does
 peers.alone_p50_ms    round trips of a single connection
 peers.change          the largest |Δlogit| of a text between alone and in company; `flipped` counts
                       answers with another label
@@ -30,8 +32,9 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.client import Load, drive, read_texts
 from bench.figures import ROOT, emit, median
@@ -39,7 +42,7 @@ from bench.front import ENGINE_CONNECTIONS, TEXTS
 from bench.load_plan import assemble, read_bands
 from bench.peers.company import change_in_company
 from bench.peers.contender import PeerContender, PeerError
-from bench.peers.served import ServedPeer
+from bench.peers.served import ServedPeer, processor_s
 from bench.peers.settings import STARTS, Settings, as_facts, tune
 from bench.peers.venv import FOLDER, environment, missing
 from bench.running import Server
@@ -50,11 +53,32 @@ PROFILE = ROOT / "bench" / "traffic.json"
 PROFILE_TEXTS = 1000
 SEED = 7919
 OURS = "firebrick"
-TRAFFICS = ("short", "profile")
+SHORT = "short"
+TRAFFICS = (SHORT, "profile")
 ROUNDS, ROUND_S = 9, 8.0
 ROUNDS_SHORT, ROUND_SHORT_S = 3, 3.0
 TRIAL_S, WARMING_S, ALONE_S = 3.0, 1.0, 2.0
 COMPANY_TEXTS, COMPANY_ROUNDS = 125, 4
+
+
+class Round(NamedTuple):
+    """One server under load for some seconds; `cpu_ms` of all its processes a request."""
+
+    load: Load
+    cpu_ms: float
+
+
+class Under(NamedTuple):
+    """A server that is up: its address, its first process, how it is set up."""
+
+    url: str
+    pid: int
+    setup: str
+
+    def round(self, texts: Path, connections: int, seconds: float) -> Round:
+        begun = processor_s(self.pid)
+        load = drive(self.url, texts, connections, seconds)
+        return Round(load, (processor_s(self.pid) - begun) / max(load.responses, 1) * 1e3)
 
 
 class Bench:
@@ -98,14 +122,16 @@ class Bench:
         def rate(tried: Settings) -> float:
             try:
                 with self.serve(tried) as server:
+                    under = Under(server.url, server.pid, tried.describe())
                     drive(server.url, texts, ENGINE_CONNECTIONS, WARMING_S)
-                    found = drive(server.url, texts, ENGINE_CONNECTIONS, TRIAL_S).requests_per_s
+                    found = under.round(texts, ENGINE_CONNECTIONS, TRIAL_S)
             except PeerError as error:
                 print(error, file=sys.stderr)
                 return 0.0
-            print(f"{self.name} {traffic} {tried.peer}: {tried.describe()}: {found:.0f}/s",
+            print(f"{self.name} {traffic} {tried.peer}: {under.setup}: "
+                  f"{found.load.requests_per_s:.0f}/s, {found.cpu_ms:.3g} ms of processor time",
                   file=sys.stderr)
-            return found
+            return found.load.requests_per_s
 
         best = tune(start, axes, rate)
         store.write_text(json.dumps(known | {f"{peer} {traffic}": as_facts(best)}, indent=1))
@@ -115,66 +141,72 @@ class Bench:
         """Everything about one kind of traffic; the servers are up together."""
         chosen = {peer: self.settings(peer, traffic, texts) for peer in peers}
         facts = {"model": self.name, "traffic": traffic, "texts": self.options.texts.name}
-        with contextlib.ExitStack() as stack:
-            ours = stack.enter_context(Server(["--model", self.folder]))
-            urls = {OURS: ours.url} | {peer: stack.enter_context(self.serve(one)).url
-                                       for peer, one in chosen.items()}
-            told = {OURS: _precision(ours)} | {peer: one.describe()
-                                               for peer, one in chosen.items()}
-            report(self.in_turn(urls, texts, ENGINE_CONNECTIONS, self.seconds), told, facts)
-            if traffic == TRAFFICS[0]:
-                self.report_company(urls, told, facts)
-        if traffic != TRAFFICS[0]:
+        with self.all_up(chosen) as servers:
+            report(self.in_turn(servers, texts, ENGINE_CONNECTIONS, self.seconds), servers, facts)
+            if traffic == SHORT:
+                self.report_company(servers, facts)
+        if traffic != SHORT:
             return
+        alone = {peer: settings.alone() for peer, settings in chosen.items()}
+        with self.all_up(alone) as servers:
+            rounds = self.in_turn(servers, texts, 1, min(ALONE_S, self.seconds))
+            for server, found in rounds.items():
+                runs = [one.load.p50_ms for one in found]
+                emit("peers.alone_p50_ms", median(runs), "ms", runs, server=server, connections=1,
+                     client=found[0].load.client, setup=servers[server].setup, **facts)
+
+    @contextlib.contextmanager
+    def all_up(self, chosen: Mapping[str, Settings]) -> Iterator[dict[str, Under]]:
+        """Ours and the peers, until the end of the block."""
         with contextlib.ExitStack() as stack:
             ours = stack.enter_context(Server(["--model", self.folder]))
-            urls = {OURS: ours.url} | {peer: stack.enter_context(self.serve(one.alone())).url
-                                       for peer, one in chosen.items()}
-            loads = self.in_turn(urls, texts, 1, min(ALONE_S, self.seconds))
-            for server, found in loads.items():
-                runs = [load.p50_ms for load in found]
-                emit("peers.alone_p50_ms", median(runs), "ms", runs, server=server, connections=1,
-                     client=found[0].client, **facts)
+            precision = json.loads(ours.get("/info"))["model"]["precision"]
+            servers = {OURS: Under(ours.url, ours.process.pid, precision)}
+            for peer, settings in chosen.items():
+                server = stack.enter_context(self.serve(settings))
+                servers[peer] = Under(server.url, server.pid, settings.describe())
+            yield servers
 
-    def in_turn(self, urls: Mapping[str, str], texts: Path, connections: int,
-                seconds: float) -> dict[str, list[Load]]:
-        """A Load a round for each server, in an order that moves on from round to round."""
-        for url in urls.values():
-            drive(url, texts, connections, WARMING_S)
-        loads: dict[str, list[Load]] = {server: [] for server in urls}
-        order = list(urls)
+    def in_turn(self, servers: Mapping[str, Under], texts: Path, connections: int,
+                seconds: float) -> dict[str, list[Round]]:
+        """Rounds of each server, in an order that moves on by one from round to round."""
+        for server in servers.values():
+            drive(server.url, texts, connections, WARMING_S)
+        rounds: dict[str, list[Round]] = {name: [] for name in servers}
+        order = list(servers)
         for number in range(self.rounds):
             for place in range(len(order)):
-                server = order[(place + number) % len(order)]
-                loads[server].append(drive(urls[server], texts, connections, seconds))
-        return loads
+                name = order[(place + number) % len(order)]
+                rounds[name].append(servers[name].round(texts, connections, seconds))
+        return rounds
 
-    def report_company(self, urls: Mapping[str, str], told: Mapping[str, str],
-                       facts: Mapping[str, str]) -> None:
+    def report_company(self, servers: Mapping[str, Under], facts: Mapping[str, str]) -> None:
         """What company changes in the answers of each server."""
         texts = random.Random(SEED).sample(read_texts(self.options.texts), COMPANY_TEXTS)
-        for server, url in urls.items():
-            host, port = url.removeprefix("http://").split(":")
+        for name, server in servers.items():
+            host, port = server.url.removeprefix("http://").split(":")
             change = change_in_company(host, int(port), texts, COMPANY_ROUNDS)
-            emit("peers.change", change.largest, "logit", server=server, flipped=change.flipped,
-                 answers=change.answers, setup=told[server], **facts)
+            emit("peers.change", change.largest, "logit", server=name, flipped=change.flipped,
+                 answers=change.answers, setup=server.setup, **facts)
 
 
-def report(loads: Mapping[str, Sequence[Load]], told: Mapping[str, str],
+def report(rounds: Mapping[str, Sequence[Round]], servers: Mapping[str, Under],
            facts: Mapping[str, str]) -> None:
     """The figures of servers under load; ratios are ours to the peer's of the same round."""
-    for server, found in loads.items():
-        more = dict(server=server, connections=ENGINE_CONNECTIONS, client=found[0].client,
-                    setup=told[server], **facts)
-        rates = [load.requests_per_s for load in found]
-        emit("peers.requests_per_s", median(rates), "1/s", rates, others=_others(found),
-             socket_errors=sum(load.socket_errors for load in found), **more)
-        for name in ("p50_ms", "p99_ms"):
-            runs = [getattr(load, name) for load in found]
-            emit(f"peers.{name}", median(runs), "ms", runs, **more)
-        if server != OURS:
-            ratios = [ours.requests_per_s / max(theirs.requests_per_s, 1e-3)
-                      for ours, theirs in zip(loads[OURS], found)]
+    for name, found in rounds.items():
+        loads = [one.load for one in found]
+        more = dict(server=name, connections=ENGINE_CONNECTIONS, client=loads[0].client,
+                    setup=servers[name].setup, **facts)
+        rates = [load.requests_per_s for load in loads]
+        emit("peers.requests_per_s", median(rates), "1/s", rates, others=_others(loads),
+             socket_errors=sum(load.socket_errors for load in loads), **more)
+        for figure, runs in (("p50_ms", [load.p50_ms for load in loads]),
+                             ("p99_ms", [load.p99_ms for load in loads]),
+                             ("cpu_ms", [one.cpu_ms for one in found])):
+            emit(f"peers.{figure}", median(runs), "ms", runs, **more)
+        if name != OURS:
+            ratios = [ours.load.requests_per_s / max(theirs.load.requests_per_s, 1e-3)
+                      for ours, theirs in zip(rounds[OURS], found)]
             emit("peers.ratio", median(ratios), "x", ratios, **more)
 
 
@@ -184,10 +216,6 @@ def _others(loads: Sequence[Load]) -> dict[str, int]:
         for status, count in load.others.items():
             counts[status] = counts.get(status, 0) + count
     return counts
-
-
-def _precision(server: Server) -> str:
-    return json.loads(server.get("/info"))["model"]["precision"]
 
 
 def profile_texts(source: Path, folder: Path) -> Path:
@@ -231,7 +259,7 @@ def main() -> None:
             bench = Bench(folder, python, options)
             peers = bench.prepare()
             for traffic in options.traffic:
-                bench.measure(peers, traffic, options.texts if traffic == "short" else mixed)
+                bench.measure(peers, traffic, options.texts if traffic == SHORT else mixed)
 
 
 if __name__ == "__main__":

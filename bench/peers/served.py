@@ -14,6 +14,8 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 from bench.figures import ROOT
 from bench.peers.classifier import VARIABLE
 from bench.peers.contender import PeerError
@@ -22,6 +24,7 @@ from bench.peers.settings import Settings
 MODULES = {"fastapi": "bench.peers.fastapi_server", "mosec": "bench.peers.mosec_server"}
 READY_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_MS = 60_000  # mosec's own would be 3 s, which a busy machine exceeds
 LOOK_S = 0.05
 
 
@@ -43,8 +46,9 @@ class ServedPeer:
                                     "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._process = subprocess.Popen(
             [python, "-m", MODULES[settings.server], "--address", "127.0.0.1", "--port",
-             str(self.port)], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-            stdout=self._log, stderr=self._log, start_new_session=True)
+             str(self.port), "--timeout", str(ANSWER_TIMEOUT_MS)],
+            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True)
+        self.pid = self._process.pid
         try:
             self._await_answer()
         except PeerError:
@@ -80,6 +84,15 @@ class ServedPeer:
             time.sleep(LOOK_S)
         raise PeerError(f"{self.settings.peer} gave no answer within {READY_TIMEOUT_S:g} s: {said} "
                         f"({self._log.name} has its words)")
+
+
+def processor_s(pid: int) -> float:
+    """Processor time so far, user and system, of a process and all that descend from it."""
+    spent = 0.0
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that ended meanwhile
+            spent += sum(process.cpu_times()[:2])
+    return spent
 
 
 def _free_port() -> int:
