@@ -29,7 +29,8 @@ SAMPLE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Load:
-    """What a closed loop measured; `others` counts the statuses that were not 2xx."""
+    """What a closed loop measured; `others` counts the statuses that were not 2xx, `responses` all.
+    """
 
     client: str
     requests_per_s: float
@@ -37,6 +38,7 @@ class Load:
     p99_ms: float
     others: dict[str, int] = field(default_factory=dict)
     socket_errors: int = 0
+    responses: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,15 +89,16 @@ class Driver:
         said, _ = self._process.communicate()
         rate = re.search(r"^requests/s ([\d.]+)", said, re.M)
         trip = re.search(r"^round trip +([\d. ]+)", said, re.M)
-        others = re.search(r"other than 2xx:(.*)", said)
+        others = re.search(r"^(\d+) responses, other than 2xx:(.*)", said, re.M)
         errors = re.search(r"^socket errors:(.*)", said, re.M)
         if not (rate and trip and others and errors):
             raise RuntimeError(f"the load client failed: {said.strip()}")
         values = [float(value) for value in trip.group(1).split()]
         return Load(self.client, float(rate.group(1)), values[0], values[3],
                     {code: int(count) for code, count
-                     in re.findall(r"(\d+): (\d+)", others.group(1))},
-                    sum(int(count) for count in re.findall(r"\d+", errors.group(1))))
+                     in re.findall(r"(\d+): (\d+)", others.group(2))},
+                    sum(int(count) for count in re.findall(r"\d+", errors.group(1))),
+                    int(others.group(1)))
 
 
 def drive(url: str, texts: Path, connections: int, seconds: float, threads: int = 1) -> Load:

@@ -37,7 +37,7 @@ from bench.figures import ROOT
 from bench.front import TEXTS
 from bench.ours import PRECISIONS, Model, Ours, Unoffered
 from bench.peers.contender import PeerContender, PeerError
-from bench.peers.venv import FOLDER, PACKAGES, environment, missing
+from bench.peers.venv import FOLDER, environment, missing
 from bench.random_bert import write_base
 from bench.rounds import Contender, fastest_mode, time_in_turn
 from loader.errors import CheckpointError
@@ -168,7 +168,7 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
                         help="texts that peers may calibrate on; else the first of --texts")
     parser.add_argument("--base", action="store_true",
                         help="the grid with a random checkpoint of BERT-base's shape, nothing else")
-    parser.add_argument("--peer", nargs="+", choices=sorted(PACKAGES), default=[])
+    parser.add_argument("--peer", nargs="+", choices=sorted(PEER_CONTENDERS), default=[])
     parser.add_argument("--peer-python", help="a Python that has the peers, else .bench-venv")
     parser.add_argument("--invariance", action="store_true")
     parser.add_argument("--roofline", action="store_true")

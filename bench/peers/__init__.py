@@ -1,1 +1,1 @@
-"""Other engines for the same models, each in a process of a scratch environment."""
+"""Other engines and other servers for the same models, in processes of a scratch environment."""

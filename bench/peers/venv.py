@@ -1,6 +1,7 @@
 """The scratch environment that peers run in: made beside the clone, never a dependency of ours.
 
     python -m bench.peers.venv [--folder DIR] [ort] [ct2] [openvino]
+        [fastapi-ort] [mosec-ort] [mosec-ct2]
 
 torch is not installed there: a .pth file lends that of the Python which makes it.
 """
@@ -21,9 +22,17 @@ FOLDER = ROOT / ".bench-venv"
 PACKAGES = {"ort": ("onnx", "onnxruntime", "sympy", "transformers<5"),
             "ct2": ("ctranslate2", "safetensors", "transformers<5"),
             "openvino": ("openvino", "nncf", "onnx", "transformers<5")}
+SERVING = ("orjson", "tokenizers")
+PACKAGES |= {"fastapi-ort": (*PACKAGES["ort"], *SERVING, "fastapi", "uvicorn", "httptools",
+                             "uvloop"),
+             "mosec-ort": (*PACKAGES["ort"], *SERVING, "mosec"),
+             "mosec-ct2": (*PACKAGES["ct2"], *SERVING, "mosec")}
 IMPORTS = {"ort": ("onnxruntime", "onnx", "transformers", "torch"),
            "ct2": ("ctranslate2", "transformers", "torch"),
            "openvino": ("openvino", "nncf", "onnx", "transformers", "torch")}
+IMPORTS |= {"fastapi-ort": (*IMPORTS["ort"], *SERVING, "fastapi", "uvicorn", "httptools", "uvloop"),
+            "mosec-ort": (*IMPORTS["ort"], *SERVING, "mosec"),
+            "mosec-ct2": (*IMPORTS["ct2"], *SERVING, "mosec")}
 
 
 def environment(folder: Path, peers: Iterable[str]) -> str:
