@@ -46,8 +46,8 @@ def test_recorder_computes_one_launch_a_look_so_that_its_host_hears_in_between()
     doubler = Doubler(Recorder(Script()))
     done = []
     for number in range(3):
-        doubler.port.run(lambda number=number: done.append(number), 1)
-    event = doubler.port.event()
+        doubler.lane.run(lambda number=number: done.append(number), 1)
+    event = doubler.lane.event()
     event.record()
     seen = [(event.is_done(), list(done)) for _ in range(4)]
     assert [len(names) for _, names in seen] == [1, 2, 3, 3]
