@@ -26,7 +26,7 @@ _ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation,
 _COST = struct.Struct("<IId")           # texts, tokens, ms
 _BATCH = struct.Struct("<QB")           # batch, priority
 _ROW = struct.Struct("<III")            # tokens, split, ids' bytes
-_DONE = struct.Struct("<QIH")           # batch, µs, classes
+_DONE = struct.Struct("<QIHI")          # batch, µs, classes, padding
 _FAILED = struct.Struct("<QB")          # batch, fatal
 
 
@@ -109,7 +109,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 def encode_done(done: Done, rows: int) -> bytes:
     return _HEADER.pack(Type.DONE, VERSION, rows) + _DONE.pack(
-        done.batch, min(done.infer_us, 0xFFFFFFFF), done.classes) + done.logits
+        done.batch, min(done.infer_us, 0xFFFFFFFF), done.classes, done.padding) + done.logits
 
 
 def encode_failed(failed: Failed) -> bytes:
@@ -238,9 +238,9 @@ def _read_batch(data: bytes, count: int) -> tuple[Batch, int]:
 
 
 def _read_done(data: bytes, count: int) -> tuple[Done, int]:
-    batch, infer_us, classes = _DONE.unpack_from(data, _HEADER.size)
+    batch, infer_us, classes, padding = _DONE.unpack_from(data, _HEADER.size)
     at = _HEADER.size + _DONE.size
-    return Done(batch, infer_us, classes, data[at:]), at + 4 * classes * count
+    return Done(batch, infer_us, classes, data[at:], padding), at + 4 * classes * count
 
 
 def _read_failed(data: bytes, _: int) -> tuple[Failed, int]:

@@ -130,7 +130,6 @@ class GpuEngine:
         device = f"gpu-{spec.index}"
         self.replays = self.page.counter("graph_replays_total", device=device)
         self.eager = self.page.counter("graph_eager_total", device=device)
-        self.padding = self.page.counter("graph_padding_tokens_total", device=device)
         self.retries = self.page.counter("graph_retries_total", device=device)
 
     def serve(self) -> None:
@@ -237,7 +236,8 @@ class GpuEngine:
         else:
             message = codec.encode_done(
                 Done(finished.number, int(finished.device_ms * 1e3), self.classes,
-                     finished.logits.astype("<f4", copy=False).tobytes()), len(finished.logits))
+                     finished.logits.astype("<f4", copy=False).tobytes(), finished.padding),
+                len(finished.logits))
         self._say(finished.number, message)
         self.page.set_worked()
 
@@ -262,7 +262,7 @@ class GpuEngine:
     def _count(self) -> None:
         counts = self.program.take_counts()
         for counter, value in ((self.replays, counts.replays), (self.eager, counts.eager),
-                               (self.padding, counts.padding), (self.retries, counts.retries)):
+                               (self.retries, counts.retries)):
             if value:
                 counter.add(value)
 

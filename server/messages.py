@@ -177,12 +177,14 @@ class Batch:
 
 @dataclass(slots=True)
 class Done:
-    """`logits` float32 [B, C] as bytes, rows in the order of the batch."""
+    """`logits` float32 [B, C] as bytes, rows in the order of the batch; `padding` counts tokens
+    that were computed to fill a shape."""
 
     batch: int
     infer_us: int
     classes: int
     logits: bytes
+    padding: int = 0
 
 
 @dataclass(slots=True)

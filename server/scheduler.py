@@ -19,16 +19,17 @@ engine throughout; what a GPU makes of them is one factor.
 """
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 from server.costs import CostModel
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
 from server.jobqueue import BATCH_CAP_MS, JobQueue
+from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
                              Group, Note, Reason, Refusal, Result, Row, State)
-from server.runs import LinkedEngine, Run
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
 # Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always.
@@ -180,7 +181,7 @@ class Scheduler:
             else:
                 self.costs = CostModel(hello.costs)
         self.is_ready = True
-        self._engines[key] = LinkedEngine(hello)
+        self._engines[key] = LinkedEngine(hello, deque())
 
     def engine_gone(self, index: int, incarnation: int) -> None:
         """The end of an engine's link, after everything that it had sent was read."""
@@ -254,7 +255,7 @@ class Scheduler:
             self._end(entry)
         self._actions += [SendResults(*pair) for pair in by_source.items()]
         self._actions.append(Measured(engine.hello.kind, len(run.entries), run.tokens,
-                                      done.infer_us / 1e6, queued))
+                                      done.infer_us / 1e6, queued, done.padding))
         return True
 
     def failed(self, index: int, incarnation: int, failed: Failed) -> bool:
@@ -382,8 +383,8 @@ class Scheduler:
         for entry in entries:
             entry.started_at = now
         priority = min(entry.priority for entry in entries)
-        run = Run(self._next_batch, priority, entries, tokens,
-                  self._costs_of(engine).estimate_ms(len(entries), tokens))
+        run = Run(self._next_batch, entries, tokens,
+                  self._costs_of(engine).estimate_ms(len(entries), tokens), priority)
         self._next_batch += 1
         engine.runs.append(run)
         engine.is_cold = False

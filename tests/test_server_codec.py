@@ -44,7 +44,7 @@ def test_codec_jobs_random_groups_survive_and_keep_the_limit():
     (State(True, 3, 5, 1.5, 2.5), codec.encode_state),
     (Batch(7, 1, [Row(3, 3, b"abcdef"), Row(0, 0, b"")]), codec.encode_batch),
     (Failed(7, True, "no memory é"), codec.encode_failed),
-    (Done(7, 1000, 2, b"\0" * 16), lambda done: codec.encode_done(done, 2)),
+    (Done(7, 1000, 2, b"\0" * 16, 300), lambda done: codec.encode_done(done, 2)),
 ], ids=lambda value: type(value).__name__)
 def test_codec_single_messages_survive(message, encoded):
     assert codec.decode(encoded(message)) == message

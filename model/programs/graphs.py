@@ -43,8 +43,7 @@ class CheckFailed(Exception):
 
 @dataclass(eq=False)
 class _Slot:
-    """Staging of one launch. `part` is None while it is free; `padding` counts its tokens that are
-    no text's."""
+    """Staging of one launch. `part` is None while it is free."""
 
     input: Tensor
     output: Tensor
@@ -52,7 +51,6 @@ class _Slot:
     end: Event
     part: Part | None = None
     ticket: _Ticket | None = None
-    padding: int = 0
 
 
 @dataclass(eq=False)
@@ -63,15 +61,18 @@ class _Ticket:
     logits: np.ndarray
     missing: int
     device_ms: float = 0.0
+    padding: int = 0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A batch that is done: float32 [B, C], and the device's own time for it."""
+    """A batch that is done: float32 [B, C], the device's own time for it, and how many tokens it
+    computed that are no text's."""
 
     number: int
     logits: np.ndarray
     device_ms: float
+    padding: int
 
 
 @dataclass
@@ -80,7 +81,6 @@ class Counts:
 
     replays: int = 0
     eager: int = 0
-    padding: int = 0
     retries: int = 0
 
 
@@ -236,7 +236,8 @@ class GraphProgram:
             ticket.device_ms += slot.end.ms_since(slot.begin)
             ticket.missing -= 1
             if not ticket.missing:
-                finished.append(Finished(ticket.number, ticket.logits, ticket.device_ms))
+                finished.append(Finished(ticket.number, ticket.logits, ticket.device_ms,
+                                         ticket.padding))
             self._launch()
         return finished
 
@@ -258,7 +259,7 @@ class GraphProgram:
         slot.part, slot.ticket = part, ticket
         count = staging.size(part.shape)
         staging.fill(slot.input.numpy()[:count], part.shape, rows, self._positions)
-        slot.padding = part.shape.tokens - sum(len(row.ids) for row in rows)
+        ticket.padding += part.shape.tokens - sum(len(row.ids) for row in rows)
         self._filled.append(slot)
 
     def _enqueue(self, slot: _Slot) -> None:
@@ -279,7 +280,6 @@ class GraphProgram:
         self.lane.get(slot.output[:count], self._output[:count])
         slot.end.record()
         self._running.append(slot)
-        self.counts.padding += slot.padding
 
     @property
     def is_busy(self) -> bool:

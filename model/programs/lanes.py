@@ -57,7 +57,7 @@ class LanePrograms:
     def take_counts(self) -> Counts:
         high, low = (program.take_counts() for program in self._both)
         return Counts(high.replays + low.replays, high.eager + low.eager,
-                      high.padding + low.padding, high.retries + low.retries)
+                      high.retries + low.retries)
 
     def costs(self) -> list[tuple[int, int, float]]:
         """(texts, tokens, ms) of the low lane's shapes; the high one's cost the same."""

@@ -1,8 +1,8 @@
-"""The batches that an engine has of its dispatcher, in lanes where it has lanes (pure)."""
+"""An engine as the dispatcher sees it: what it said of itself, and its batches (pure)."""
 
 import itertools
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from server.messages import CPU, ROW_LIMIT_BYTES, EngineHello
 from server.turns import Entry
@@ -10,21 +10,21 @@ from server.turns import Entry
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A batch at an engine, of that class as far as engines have lanes."""
+    """A batch at an engine; its `priority` is the lane where engines have lanes."""
 
     number: int
-    priority: int
     entries: list[Entry]
     tokens: int
     cost_ms: float
+    priority: int
 
 
 @dataclass(slots=True, eq=False)
 class LinkedEngine:
-    """An engine as its dispatcher sees it: its batches in the order in which they were sent."""
+    """An engine that has said HELLO; `runs` are its batches, the first of each lane under way."""
 
     hello: EngineHello
-    runs: deque[Run] = field(default_factory=deque)
+    runs: deque[Run]
     is_leaving: bool = False
     is_cold: bool = False       # it has run nothing since it was parked
 
