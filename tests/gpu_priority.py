@@ -74,8 +74,8 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--requests", type=int, default=200)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, \
-            Server(arguments.model, str(Path(folder) / "faults"), tokens=arguments.tokens) as server:
+    with tempfile.TemporaryDirectory() as folder, Server(
+            arguments.model, str(Path(folder) / "faults"), tokens=arguments.tokens) as server:
         server.wait_for_gpu()
         write(server.faults, PLENTY + f"speed {arguments.us}\n")
         ask_in_turn(server.port, "high", WARM_REQUESTS)

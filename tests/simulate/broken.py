@@ -251,5 +251,5 @@ BROKEN: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
         no_incarnation_check, job_number_reused, no_resend, double_count, timers_before_sockets,
         death_before_done, lease_not_moved, outside_kill_is_poison, old_closes_at_the_commit,
         old_ends_undrained, clients_come_before_the_commit, engines_join_any_dispatcher,
-        death_before_the_commit_is_repaired, gpu_death_blames_texts, gpu_gets_it_again, gpu_lane_is_one,
-        high_waits_for_the_low_lane, gpu_batches_are_mixed)}
+        death_before_the_commit_is_repaired, gpu_death_blames_texts, gpu_gets_it_again,
+        gpu_lane_is_one, high_waits_for_the_low_lane, gpu_batches_are_mixed)}
