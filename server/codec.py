@@ -24,9 +24,9 @@ _STATE = struct.Struct("<BHQdd")        # ready, engines, dispatcher's incarnati
 _FRONT_HELLO = struct.Struct("<HQI")    # front, incarnation, generation
 _ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation, classes
 _COST = struct.Struct("<IId")           # texts, tokens, ms
-_BATCH = struct.Struct("<Q")            # batch
+_BATCH = struct.Struct("<QB")           # batch, priority
 _ROW = struct.Struct("<III")            # tokens, split, ids' bytes
-_DONE = struct.Struct("<QIH")           # batch, µs, classes
+_DONE = struct.Struct("<QIHI")          # batch, µs, classes, padding
 _FAILED = struct.Struct("<QB")          # batch, fatal
 
 
@@ -100,7 +100,8 @@ def encode_state(state: State) -> bytes:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    parts = [_HEADER.pack(Type.BATCH, VERSION, len(batch.rows)), _BATCH.pack(batch.batch)]
+    parts = [_HEADER.pack(Type.BATCH, VERSION, len(batch.rows)),
+             _BATCH.pack(batch.batch, batch.priority)]
     for row in batch.rows:
         parts += (_ROW.pack(row.tokens, row.split, len(row.ids)), row.ids)
     return b"".join(parts)
@@ -108,7 +109,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 def encode_done(done: Done, rows: int) -> bytes:
     return _HEADER.pack(Type.DONE, VERSION, rows) + _DONE.pack(
-        done.batch, min(done.infer_us, 0xFFFFFFFF), done.classes) + done.logits
+        done.batch, min(done.infer_us, 0xFFFFFFFF), done.classes, done.padding) + done.logits
 
 
 def encode_failed(failed: Failed) -> bytes:
@@ -222,7 +223,9 @@ def _read_engine_hello(data: bytes, count: int) -> tuple[EngineHello, int]:
 
 
 def _read_batch(data: bytes, count: int) -> tuple[Batch, int]:
-    (batch,) = _BATCH.unpack_from(data, _HEADER.size)
+    batch, priority = _BATCH.unpack_from(data, _HEADER.size)
+    if priority not in (HIGH, LOW):
+        raise MessageError(f"batch {batch}: priority {priority}")
     rows, at = [], _HEADER.size + _BATCH.size
     for _ in range(count):
         tokens, split, size = _ROW.unpack_from(data, at)
@@ -231,13 +234,13 @@ def _read_batch(data: bytes, count: int) -> tuple[Batch, int]:
             raise MessageError(f"batch {batch}: {size} bytes of ids, {len(data) - at} are left")
         rows.append(Row(tokens, split, data[at:at + size]))
         at += size
-    return Batch(batch, rows), at
+    return Batch(batch, priority, rows), at
 
 
 def _read_done(data: bytes, count: int) -> tuple[Done, int]:
-    batch, infer_us, classes = _DONE.unpack_from(data, _HEADER.size)
+    batch, infer_us, classes, padding = _DONE.unpack_from(data, _HEADER.size)
     at = _HEADER.size + _DONE.size
-    return Done(batch, infer_us, classes, data[at:]), at + 4 * classes * count
+    return Done(batch, infer_us, classes, data[at:], padding), at + 4 * classes * count
 
 
 def _read_failed(data: bytes, _: int) -> tuple[Failed, int]:

@@ -50,10 +50,12 @@ class SendState:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A finished batch, for the metrics; `queued_s` is each job's (class, seconds queued)."""
+    """A finished batch, for the metrics; `queued_s` is each job's (class, seconds queued),
+    `padding` tokens were computed beside `tokens`."""
 
     kind: int
     size: int
     tokens: int
     infer_s: float
     queued_s: list[tuple[int, float]]
+    padding: int

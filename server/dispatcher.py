@@ -240,12 +240,14 @@ class _Metrics:
         self._infer = [page.histogram("infer_seconds", engine_kind=kind) for kind in ENGINE_KINDS]
         self._size = page.histogram("batch_size")
         self._tokens = page.counter("tokens_total", kind="real")
+        self._padding = page.counter("tokens_total", kind="padding")
         self._recomputed = page.counter("recomputed_total")
         self._backlog = page.gauge("backlog_seconds")
 
     def batch(self, measured: Measured) -> None:
         self._size.observe(measured.size)
         self._tokens.add(measured.tokens)
+        self._padding.add(measured.padding)
         self._infer[measured.kind].observe(measured.infer_s)
         for priority, waited_s in measured.queued_s:
             self._queue[priority].observe(waited_s)

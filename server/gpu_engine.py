@@ -19,12 +19,13 @@ import numpy as np
 
 from loader.prepare import map_file, open_card
 from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Port
-from model.programs.graphs import CheckFailed, GraphProgram
+from model.programs.graphs import CheckFailed
+from model.programs.lanes import LanePrograms
 from model.programs.on_device import PRECISIONS, NoNetwork, Options, build
 from model.program import Row
 from server import codec, gpu_start, link, log
 from server.engine import ID_TYPES, LONGEST_WAIT_S, RECONNECT_S
-from server.messages import ENGINE_KINDS, Batch, Done, EngineHello, Failed, MessageError
+from server.messages import ENGINE_KINDS, HIGH, Batch, Done, EngineHello, Failed, MessageError
 from server.metrics import LOOP_LEASE_S, UP
 from server.processes import STDERR, ChildSpec
 
@@ -76,7 +77,7 @@ def main() -> None:
     GpuEngine(spec, card, program, fall).serve()
 
 
-def _load(spec: ChildSpec, cuts: int) -> tuple[dict, Port, GraphProgram]:
+def _load(spec: ChildSpec, cuts: int) -> tuple[dict, Port, LanePrograms]:
     select.select((spec.control,), (), ())
     ((_, (card_fd, *image_fds)),) = spec.control.receive()
     card, images = open_card(card_fd), [map_file(fd) for fd in image_fds]
@@ -114,7 +115,7 @@ def _falls(spec: ChildSpec) -> Callable[[str, object], NoReturn]:
 class GpuEngine:
     """The loop around the program. `fall` ends the process."""
 
-    def __init__(self, spec: ChildSpec, card: dict, program: GraphProgram,
+    def __init__(self, spec: ChildSpec, card: dict, program: LanePrograms,
                  fall: Callable[[str, object], NoReturn]) -> None:
         self.spec, self.page, self.program, self.fall = spec, spec.page, program, fall
         self.id_type = ID_TYPES[card["id_bytes"]]
@@ -129,7 +130,6 @@ class GpuEngine:
         device = f"gpu-{spec.index}"
         self.replays = self.page.counter("graph_replays_total", device=device)
         self.eager = self.page.counter("graph_eager_total", device=device)
-        self.padding = self.page.counter("graph_padding_tokens_total", device=device)
         self.retries = self.page.counter("graph_retries_total", device=device)
 
     def serve(self) -> None:
@@ -197,6 +197,7 @@ class GpuEngine:
 
     def _read(self) -> None:
         messages, has_ended = self.link.receive()
+        batches: list[Batch] = []
         for data in messages:
             if has_ended:
                 break       # of a dispatcher that is gone nobody awaits an answer
@@ -208,7 +209,9 @@ class GpuEngine:
                 continue
             has_ended = not isinstance(batch, Batch)
             if not has_ended:
-                self._take(batch)
+                batches.append(batch)
+        for batch in sorted(batches, key=lambda batch: batch.priority):     # high ones first
+            self._take(batch)
         if has_ended:
             self.link.close()
             self.link = None
@@ -221,7 +224,8 @@ class GpuEngine:
         self.open.add(batch.batch)
         try:
             self.program.submit(batch.batch, [
-                Row(np.frombuffer(row.ids, self.id_type), row.split) for row in batch.rows])
+                Row(np.frombuffer(row.ids, self.id_type), row.split) for row in batch.rows],
+                batch.priority == HIGH)
         except ValueError as error:
             self._say(batch.batch, codec.encode_failed(Failed(batch.batch, False, str(error))))
 
@@ -232,7 +236,8 @@ class GpuEngine:
         else:
             message = codec.encode_done(
                 Done(finished.number, int(finished.device_ms * 1e3), self.classes,
-                     finished.logits.astype("<f4", copy=False).tobytes()), len(finished.logits))
+                     finished.logits.astype("<f4", copy=False).tobytes(), finished.padding),
+                len(finished.logits))
         self._say(finished.number, message)
         self.page.set_worked()
 
@@ -257,7 +262,7 @@ class GpuEngine:
     def _count(self) -> None:
         counts = self.program.take_counts()
         for counter, value in ((self.replays, counts.replays), (self.eager, counts.eager),
-                               (self.padding, counts.padding), (self.retries, counts.retries)):
+                               (self.retries, counts.retries)):
             if value:
                 counter.add(value)
 

@@ -83,17 +83,34 @@ class JobQueue:
 
         With several engines idle each takes its share, so that two texts run side by side.
         """
-        first = self._first_class()
+        first = self.first_class()
         cap_ms = min(cap_ms, sum(self.backlog_ms) * share)
         entries: list[Entry] = []
         for priority in (first, HIGH + LOW - first):
             limit_ms = cap_ms if priority == first or first == LOW else min(cap_ms, RIDE_ALONG_MS)
-            self._account(priority, self._gather(priority, entries, costs, limit_ms, rows, now))
+            spent_ms = self._gather(priority, entries, costs, limit_ms, rows, now)
+            self._account(priority, spent_ms, self._counts[LOW] > 0)
+        return entries
+
+    def choose_of(self, priority: int, costs: CostModel, rows: int, share: float, now: float,
+                  has_low: bool) -> list[Entry]:
+        """As `choose`, of one class only, for a lane of an engine; `has_low`: that engine has low
+        batches, which wait though they are queued no more.
+
+        Nothing rides along: a high job in a low batch could be overtaken by none, and low ones
+        in a high batch delay it.
+        """
+        if priority == HIGH and has_low and self._high_ahead_ms > 0.0:
+            return []
+        entries: list[Entry] = []
+        limit_ms = min(BATCH_CAP_MS, self.backlog_ms[priority] * share)
+        spent_ms = self._gather(priority, entries, costs, limit_ms, rows, now)
+        self._account(priority, spent_ms, has_low or self._counts[LOW] > 0)
         return entries
 
     def _gather(self, priority: int, entries: list[Entry], costs: CostModel, limit_ms: float,
                 rows: int, now: float) -> float:
-        """Adds jobs of a class to a batch; the milliseconds that they add."""
+        """Adds jobs of a class to a batch; the milliseconds of this engine that they add."""
         size = sum(len(entry.ids) + ROW_OVERHEAD_BYTES for entry in entries)
         tokens = sum(entry.tokens for entry in entries)
         turns, spent_ms = self._turns[priority], 0.0
@@ -108,10 +125,10 @@ class JobQueue:
             size += len(entry.ids) + ROW_OVERHEAD_BYTES
             entries.append(entry)
             tokens += entry.tokens
-            spent_ms += entry.cost_ms
+            spent_ms += costs.share_ms(entry.tokens)
         return spent_ms
 
-    def _first_class(self) -> int:
+    def first_class(self) -> int:
         """High first, unless it has had its share while low waits."""
         if not self._counts[HIGH]:
             return LOW
@@ -119,12 +136,12 @@ class JobQueue:
             return LOW
         return HIGH
 
-    def _account(self, priority: int, spent_ms: float) -> None:
+    def _account(self, priority: int, spent_ms: float, low_waits: bool) -> None:
         """How far high is ahead of its share of the work done while low waited."""
         if priority == HIGH:
             self._high_ahead_ms += spent_ms * (1.0 - self._high_share)
         else:
             self._high_ahead_ms -= spent_ms * self._high_share
         # Low that never waits earns no credit, and an old debt is forgotten in a batch or two.
-        most_ms = 2 * BATCH_CAP_MS if self._counts[LOW] else 0.0
+        most_ms = 2 * BATCH_CAP_MS if low_waits else 0.0
         self._high_ahead_ms = min(max(self._high_ahead_ms, -2 * BATCH_CAP_MS), most_ms)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-VERSION = 1
+VERSION = 2
 LIMIT_BYTES = 65536
 # Room for headers beside the largest row; the loader caps max_tokens and labels by it.
 ROW_LIMIT_BYTES = 60_000
@@ -167,18 +167,24 @@ class Row:
 
 @dataclass(slots=True)
 class Batch:
+    """Rows to run together. `priority` is HIGH where one of them is: GPU engines have a lane for
+    each class, and get rows of one class only."""
+
     batch: int
+    priority: int
     rows: list[Row]
 
 
 @dataclass(slots=True)
 class Done:
-    """`logits` float32 [B, C] as bytes, rows in the order of the batch."""
+    """`logits` float32 [B, C] as bytes, rows in the order of the batch; `padding` counts tokens
+    that were computed to fill a shape."""
 
     batch: int
     infer_us: int
     classes: int
     logits: bytes
+    padding: int = 0
 
 
 @dataclass(slots=True)

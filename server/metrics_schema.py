@@ -86,7 +86,8 @@ DISPATCHER = (
     Metric("infer_seconds", "histogram", "Time of a batch in an engine.",
            {"engine_kind": ("cpu", "gpu")}, SECONDS),
     Metric("batch_size", "histogram", "Texts in a batch.", {}, SIZES),
-    Metric("tokens_total", "counter", "Tokens computed.", {"kind": ("real", "padding")}),
+    Metric("tokens_total", "counter", "Tokens computed; padding fills shapes of a GPU's graphs.",
+           {"kind": ("real", "padding")}),
     Metric("recomputed_total", "counter", "Texts computed again because their engine died."),
     Metric("backlog_seconds", "peak", "Estimated wait of a low-priority request."),
     Metric("engine_up", "peak", "Whether an engine is linked to the dispatcher.",
@@ -106,8 +107,6 @@ MASTER = (
 GPU_ENGINE = (
     Metric("graph_replays_total", "counter", "Launches of captured graphs.", {"device": GPUS}),
     Metric("graph_eager_total", "counter", "Launches of shapes that have no graph.",
-           {"device": GPUS}),
-    Metric("graph_padding_tokens_total", "counter", "Tokens computed on a GPU to fill a shape.",
            {"device": GPUS}),
     Metric("graph_retries_total", "counter", "Launches that were tried again for want of memory.",
            {"device": GPUS}),

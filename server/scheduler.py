@@ -11,7 +11,9 @@ deaths, judged or not, waits. A verdict of fault counts against the batch's jobs
 their fronts; three, and the front answers for it.
 
 While a GPU engine serves, it has all the work and CPU engines are parked: they get suspects only.
-As soon as none does they have it all. A GPU engine's death speaks against its device, not against
+Each class has a lane there, with one batch that runs and one ahead, so a high job is given out at
+once whatever the low lane holds; only where high has had its share it waits for a low batch. As
+soon as none does they have it all. A GPU engine's death speaks against its device, not against
 texts: what it ran is for CPU engines from then on, unblamed. Costs of jobs are those of a CPU
 engine throughout; what a GPU makes of them is one factor.
 """
@@ -23,10 +25,10 @@ from collections.abc import Sequence
 from server.costs import CostModel, Pace
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
-from server.engines import Engine, Run
 from server.jobqueue import BATCH_CAP_MS, JobQueue
+from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
-                             ROW_LIMIT_BYTES, SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
+                             SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
                              Group, Note, Reason, Refusal, Result, Row, State)
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
@@ -58,7 +60,7 @@ class Scheduler:
         self._queue = JobQueue(policy.high_share)
         self._by_source: dict[Source, dict[int, Entry]] = {}
         self._parts: dict[tuple[Source, int], Group] = {}
-        self._engines: dict[tuple[int, int], Engine] = {}
+        self._engines: dict[tuple[int, int], LinkedEngine] = {}
         self._unjudged: dict[tuple[int, int], list[Entry]] = {}
         self._verdicts: dict[tuple[int, int], bool] = {}
         self._next_batch = 1
@@ -155,11 +157,11 @@ class Scheduler:
         return SAFETY * ahead * self._speed() * pace / (
             len(gpus) or max(len(self._engines), self.policy.engines, 1))
 
-    def _gpus(self) -> list[Engine]:
+    def _gpus(self) -> list[LinkedEngine]:
         return [engine for engine in self._engines.values()
                 if engine.hello.kind == GPU and not engine.is_leaving]
 
-    def _serving(self) -> list[Engine]:
+    def _serving(self) -> list[LinkedEngine]:
         """The engines that have the work now: GPUs, if there is one."""
         return self._gpus() or [engine for engine in self._engines.values()
                                 if engine.hello.kind == CPU]
@@ -187,7 +189,7 @@ class Scheduler:
             else:
                 self.costs = CostModel(hello.costs)
         self.is_ready = True
-        self._engines[key] = Engine(hello, deque())
+        self._engines[key] = LinkedEngine(hello, deque())
 
     def engine_gone(self, index: int, incarnation: int) -> None:
         """The end of an engine's link, after everything that it had sent was read."""
@@ -239,14 +241,14 @@ class Scheduler:
         """A finished batch; False where it is nonsense or not one that this engine runs, so that
         its link should be closed."""
         engine = self._engines.get((index, incarnation))
-        if engine is None or not engine.runs or engine.runs[0].number != done.batch:
+        run = engine.find(done.batch) if engine is not None else None
+        if run is None or engine.ahead_of(run):
             return False
-        run = engine.runs[0]
         width = 4 * done.classes
         if done.classes != engine.hello.classes or len(done.logits) != width * len(run.entries):
             self.failed(index, incarnation, Failed(done.batch, False, "nonsense"))
             return False
-        engine.runs.popleft()
+        engine.runs.remove(run)
         self._costs_of(engine).observe(len(run.entries), run.tokens, done.infer_us / 1e3)
         self._paces[engine.hello.kind].observe(
             sum(entry.cost_ms for entry in run.entries) * self._speed_of(engine.hello.kind),
@@ -265,7 +267,7 @@ class Scheduler:
             self._end(entry)
         self._actions += [SendResults(*pair) for pair in by_source.items()]
         self._actions.append(Measured(engine.hello.kind, len(run.entries), run.tokens,
-                                      done.infer_us / 1e6, queued))
+                                      done.infer_us / 1e6, queued, done.padding))
         return True
 
     def failed(self, index: int, incarnation: int, failed: Failed) -> bool:
@@ -276,7 +278,7 @@ class Scheduler:
         engine.is_leaving = engine.is_leaving or failed.fatal
         if failed.fatal and failed.batch == NO_BATCH:
             return True
-        run = next((run for run in engine.runs if run.number == failed.batch), None)
+        run = engine.find(failed.batch)
         if run is None:
             return False
         engine.runs.remove(run)
@@ -350,37 +352,54 @@ class Scheduler:
         return list(self._engines)
 
     def _fill_engines(self, now: float) -> None:
+        while any([self._fill_lane(engine, place, depth, now) for depth in (0, 1)
+                   for engine in self._gpus() for place in (0, 1)]):
+            pass
         for depth in (0, 1):
             serving = self._serving()
             for engine in self._engines.values():
-                is_cpu, serves = engine.hello.kind == CPU, engine in serving
+                serves = engine in serving
                 engine.is_cold = engine.is_cold or not serves
-                if len(engine.runs) != depth or not self._queue.count or engine.is_leaving:
+                if engine.hello.kind == GPU or engine.is_leaving or not self._queue.count:
                     continue
-                if depth and is_cpu and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
+                if len(engine.runs) != depth or depth and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
                     continue
                 idle = sum(not other.runs for other in serving)
-                costs = self._costs_of(engine)
-                rows = max(ROW_LIMIT_BYTES // (4 * engine.hello.classes), 1)
-                entries = self._queue.choose_suspects(costs, rows, now) if is_cpu else []
+                rows = engine.most_rows
+                entries = self._queue.choose_suspects(self.costs, rows, now)
                 if not entries and serves:
-                    share = self._speed() / max(idle, 1)
                     cap_ms = COLD_CAP_MS if engine.is_cold else BATCH_CAP_MS
-                    entries = self._queue.choose(costs, rows, share, cap_ms, now)
-                if entries:
-                    self._run(engine, entries, now)
+                    entries = self._queue.choose(self.costs, rows, 1 / max(idle, 1), cap_ms, now)
+                self._run(engine, entries, now)
 
-    def _costs_of(self, engine: Engine) -> CostModel:
+    def _fill_lane(self, engine: LinkedEngine, place: int, depth: int, now: float) -> bool:
+        """Gives the first lane (of the class whose turn it is) or the second a batch where it has
+        `depth`; whether there was one."""
+        priority = self._queue.first_class() if place == 0 else \
+            HIGH + LOW - self._queue.first_class()
+        if not self._queue.count or engine.lane(priority) != depth:
+            return False
+        idle = sum(not gpu.lane(priority) for gpu in self._gpus())
+        entries = self._queue.choose_of(priority, self.gpu_costs, engine.most_rows,
+                                        self._speed() / max(idle, 1), now, engine.lane(LOW) > 0)
+        self._run(engine, entries, now)
+        return bool(entries)
+
+    def _costs_of(self, engine: LinkedEngine) -> CostModel:
         return self.gpu_costs if engine.hello.kind == GPU else self.costs
 
-    def _run(self, engine: Engine, entries: list[Entry], now: float) -> None:
+    def _run(self, engine: LinkedEngine, entries: list[Entry], now: float) -> None:
+        if not entries:
+            return
         tokens = sum(entry.tokens for entry in entries)
         for entry in entries:
             entry.started_at = now
+        priority = min(entry.priority for entry in entries)
         run = Run(self._next_batch, entries, tokens,
-                   self._costs_of(engine).estimate_ms(len(entries), tokens), now)
+                  self._costs_of(engine).estimate_ms(len(entries), tokens), priority, now)
         self._next_batch += 1
         engine.runs.append(run)
         engine.is_cold = False
         self._actions.append(RunBatch(*engine.key, Batch(
-            run.number, [Row(entry.tokens, entry.split, entry.ids) for entry in entries])))
+            run.number, priority,
+            [Row(entry.tokens, entry.split, entry.ids) for entry in entries])))

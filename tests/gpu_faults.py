@@ -28,7 +28,7 @@ from tests.house import ROOT, House, send_signal, wait_until
 
 CONNECTIONS = 64
 PLENTY, NOTHING = "memory 65536 60000\n", "memory 65536 100\n"
-FLAGS = ("--device", "recorder", "--gpu-tokens", "64", "--gpu-hold-s", "1", "--gpu-back-off-s",
+FLAGS = ("--device", "recorder", "--gpu-hold-s", "1", "--gpu-back-off-s",
          "1", "--gpu-longest-back-off-s", "1", "--gpu-watch-ms", "100", "--max-wait-ms", "10000")
 TEXTS = ("Where is Paris?", "Who wrote Hamlet?", "How many people live in Chile and in Peru?",
          "What does NASA stand for?", "When did the war of the roses end , and who had won it ?")
@@ -50,12 +50,13 @@ class Played:
 
 
 class Server(House):
-    """A server whose recorded device is scripted by `faults`."""
+    """A server whose recorded device is scripted by `faults`, with graphs of up to `tokens`."""
 
-    def __init__(self, model: str, faults: str, *flags: str) -> None:
+    def __init__(self, model: str, faults: str, *flags: str, tokens: int = 64) -> None:
         self.faults = faults
         write(faults, PLENTY)
-        super().__init__(["--model", model, "--faults", faults, *FLAGS, *flags])
+        super().__init__(["--model", model, "--faults", faults, "--gpu-tokens", str(tokens), *FLAGS,
+                          *flags])
 
     def device(self) -> dict:
         """What /info says of the one device; empty before it is known."""

@@ -19,6 +19,7 @@ class Desk:
         self.next_job = 1
         self.running = {}
         self.rows = {}
+        self.priority = {}
         for index in range(engines):
             self.join(index, 1)
 
@@ -33,6 +34,7 @@ class Desk:
             ids = self.next_job.to_bytes(4, "little") * (tokens // 2)
             jobs.append(Job(self.next_job, tokens, tokens, deaths, sends, ids))
             self.rows[ids] = self.next_job
+            self.priority[self.next_job] = priority
             self.next_job += 1
         group = group or 1000 + self.next_job
         self.scheduler.jobs(FRONT, [Group(group, connection, priority, deadline, texts, jobs)],

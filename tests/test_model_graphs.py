@@ -38,6 +38,7 @@ def _program(made, faults: str = "", network=None, cap: int = 128, **options) ->
     program = GraphProgram(Recorder(Script(faults)), network or compiled, torch.float32, found,
                            card["settings"], LABELS, card["max_tokens"])
     program.prepare(**options)
+    program.port.seal()
     return program
 
 
@@ -68,7 +69,7 @@ def test_graphs_answer_as_the_cpu_program_does(made):
     assert np.abs(program.run(rows) - build(card, image).run(rows)).max() < 1e-5
     assert program.captured == len(program.shapes)
     counts = program.take_counts()
-    assert counts.replays and not counts.eager and counts.padding > 0
+    assert counts.replays and not counts.eager
     assert not program.take_counts().replays
 
 
@@ -88,7 +89,6 @@ def test_graphs_batches_submitted_ahead_finish_in_order_with_their_own_answers(m
                for number in range(3 * SLOTS)]
     for number, rows in enumerate(batches):
         program.submit(number, rows)
-    assert program.is_full
     found = _finish(program)
     assert list(found) == list(range(len(batches)))
     for number, rows in enumerate(batches):
@@ -107,6 +107,17 @@ def test_graphs_host_prepares_the_next_batch_while_one_runs(made, faults):
     assert len(_finish(program)) == SLOTS
     # All were launched before even the first could be done.
     assert submitted_s < time.monotonic() - begun - 0.02
+
+
+def test_graphs_tokens_that_fill_a_shape_are_counted(made):
+    card, _, _ = made
+    program = _program(made)
+    program.submit(1, make_rows(card, [5, 16, 60]))
+    found = []
+    while program.is_busy:
+        found += program.poll()
+    # Two texts of 16 in a graph of 4, one of 60 alone.
+    assert found[0].padding == 4 * 16 + 64 - (5 + 16 + 60)
 
 
 @pytest.mark.parametrize("row", [Row(np.array([97]), 1), Row(np.zeros(65, np.int64), 65),
@@ -176,8 +187,10 @@ def test_graphs_graph_of_another_input_is_found_before_serving(made):
     class Swapped(Recorder):
         """Replays another graph than it was asked for."""
 
-        def replay(self, graph):
-            super().replay(self._graphs[0])
+        def __init__(self, script):
+            super().__init__(script)
+            real = self.low.replay
+            self.low.replay = lambda graph: real(self.low.pool.graphs[0])
 
     card, _, compiled = made
     program = GraphProgram(Swapped(Script()), compiled, torch.float32, shapes([16, 64], 64),

@@ -42,9 +42,9 @@ def test_codec_jobs_random_groups_survive_and_keep_the_limit():
     (FrontHello(3, 2**63, 1), codec.encode_front_hello),
     (EngineHello(1, 2, 9, 1, 6, [(1, 16, 0.5), (8, 512, 20.25)]), codec.encode_engine_hello),
     (State(True, 3, 5, 1.5, 2.5), codec.encode_state),
-    (Batch(7, [Row(3, 3, b"abcdef"), Row(0, 0, b"")]), codec.encode_batch),
+    (Batch(7, 1, [Row(3, 3, b"abcdef"), Row(0, 0, b"")]), codec.encode_batch),
     (Failed(7, True, "no memory é"), codec.encode_failed),
-    (Done(7, 1000, 2, b"\0" * 16), lambda done: codec.encode_done(done, 2)),
+    (Done(7, 1000, 2, b"\0" * 16, 300), lambda done: codec.encode_done(done, 2)),
 ], ids=lambda value: type(value).__name__)
 def test_codec_single_messages_survive(message, encoded):
     assert codec.decode(encoded(message)) == message
@@ -71,7 +71,7 @@ def test_codec_every_cut_and_any_flipped_byte_is_a_message_or_refused():
     samples = [
         *codec.encode_jobs(random_groups(rng))[:1],
         *codec.encode_results([Result(1, 0, 0, 1, 8, 10, 20, b"\1\2\3\4")]),
-        codec.encode_batch(Batch(7, [Row(3, 3, b"abcdef")])),
+        codec.encode_batch(Batch(7, 1, [Row(3, 3, b"abcdef")])),
         codec.encode_done(Done(7, 1000, 2, b"\0" * 16), 2),
         codec.encode_engine_hello(EngineHello(0, 2, 9, 1, 6, [(1, 16, 0.5)])),
         *codec.encode_refused([Refusal(1, 2, 3)]), *codec.encode_cancel([1, 2]),
@@ -95,5 +95,5 @@ def test_codec_every_cut_and_any_flipped_byte_is_a_message_or_refused():
 def test_codec_other_protocol_version_is_refused():
     message = bytearray(codec.encode_state(State(True, 3, 5, 1.5, 2.5)))
     message[2] += 1
-    with pytest.raises(MessageError, match="version 2"):
+    with pytest.raises(MessageError, match="version 3"):
         codec.decode(bytes(message))

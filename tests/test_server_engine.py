@@ -10,7 +10,7 @@ import pytest
 
 from server import codec, link
 from server.engine import Engine
-from server.messages import Batch, Done, EngineHello, Failed, Row
+from server.messages import LOW, Batch, Done, EngineHello, Failed, Row
 from server.metrics import ALIVE_UNTIL, CPU_UNTIL, STATE, UP, WORKED, Registry
 from server.processes import ChildSpec, Control
 from tests.house import wait_until
@@ -68,7 +68,7 @@ class Bench:
         return codec.decode(data)
 
     def ask(self, peer, number, *texts):
-        peer.send(codec.encode_batch(Batch(number, [
+        peer.send(codec.encode_batch(Batch(number, LOW, [
             Row(len(ids), len(ids), np.array(ids, "<u2").tobytes()) for ids in texts])))
         return self.hear(peer)
 
@@ -173,9 +173,9 @@ def test_engine_computes_nothing_for_a_dispatcher_that_is_gone(bench):
         return right(rows)
     bench.program.answer = answer
     row = Row(1, 1, b"\1\0")
-    peer.send(codec.encode_batch(Batch(1, [row])))
+    peer.send(codec.encode_batch(Batch(1, LOW, [row])))
     assert started.wait(20)
-    peer.send(codec.encode_batch(Batch(2, [row])))
+    peer.send(codec.encode_batch(Batch(2, LOW, [row])))
     peer.close()
     go_on.set()
     peer, _ = bench.accept()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from server.jobqueue import BATCH_CAP_MS
-from server.messages import CPU, GPU, LOW, NO_BATCH, EngineHello, Failed, Reason
+from server.messages import CPU, GPU, HIGH, LOW, NO_BATCH, Done, EngineHello, Failed, Reason
 from server.scheduler import COLD_CAP_MS, SendNotes, SendRefused, SendResults
 from tests.scheduler_desk import COSTS, Desk
 
@@ -196,3 +196,102 @@ def test_scheduler_first_cpu_costs_count_though_a_gpu_was_first():
     desk.join(0, 1)
     assert desk.scheduler.costs.share_ms(100) == pytest.approx(10.0, rel=0.1)
     assert COSTS[1][2] == 10.0
+
+
+def _gpu_batches(desk, priority):
+    return [len(batch.rows) for batch in desk.running[0, GPU_LIFE] if batch.priority == priority]
+
+
+def test_scheduler_high_job_goes_to_its_lane_at_once_though_the_low_one_is_full(desk):
+    desk.ask(texts=400, tokens=100)
+    desk.act()
+    assert len(_gpu_batches(desk, LOW)) == 2
+    (job,) = desk.ask(priority=HIGH)
+    desk.act()
+    assert _gpu_batches(desk, HIGH) == [1] and desk.jobs_at(0, GPU_LIFE)[-1] == [job]
+
+
+def test_scheduler_classes_are_never_mixed_in_a_gpus_batch(desk):
+    for round_number in range(30):
+        for priority in (HIGH, LOW):
+            desk.ask(texts=1 + round_number % 7, connection=round_number % 4, priority=priority)
+        desk.act()
+        while desk.running[0, GPU_LIFE]:
+            for batch in desk.running[0, GPU_LIFE]:
+                jobs = {desk.rows[row.ids] for row in batch.rows}
+                assert {desk.priority[job] for job in jobs} == {batch.priority}
+            desk.finish(0, GPU_LIFE)
+
+
+def test_scheduler_lanes_finish_in_any_order_and_each_lane_in_its_own(desk):
+    desk.ask(texts=400, tokens=100)
+    desk.act()
+    desk.ask(priority=HIGH)
+    desk.act()
+    first, second, high = desk.running[0, GPU_LIFE]
+
+    def finish(batch):
+        return desk.scheduler.done(0, GPU_LIFE, Done(batch.batch, 1000, 2,
+                                                     b"\0" * 8 * len(batch.rows)), desk.now)
+
+    assert not finish(second), "it overtakes its own lane"
+    assert finish(high) and finish(first)
+    assert len(_results(desk.act())) == 1 + len(first.rows)
+
+
+@pytest.mark.parametrize("high_share", [0.5, 0.8, 1.0])
+def test_scheduler_high_has_its_share_of_a_gpu_while_low_waits(high_share):
+    """A device that runs whatever high batch it has first, and both classes without end."""
+    desk = MixedDesk(engines=0, high_share=high_share, max_jobs=10**6)
+    desk.add_gpu()
+    done = {HIGH: 0, LOW: 0}
+    for _ in range(600):
+        for priority in (HIGH, LOW):
+            if desk.scheduler._queue.backlog_ms[priority] < 5000:
+                desk.ask(texts=20, tokens=100, connection=priority, priority=priority)
+        desk.act()
+        running = desk.running[0, GPU_LIFE]
+        batch = min(running, key=lambda batch: batch.priority)
+        done[batch.priority] += len(batch.rows)
+        running.remove(batch)
+        running.insert(0, batch)
+        desk.finish(0, GPU_LIFE, ms=len(batch.rows))
+    assert done[HIGH] / sum(done.values()) == pytest.approx(high_share, abs=0.05)
+
+
+def test_scheduler_low_batches_that_a_gpu_has_already_count_as_waiting():
+    """Few low texts, all given out: high may not keep them on the device for ever."""
+    desk = MixedDesk(engines=0)
+    desk.add_gpu()
+    desk.ask(texts=10, tokens=100)
+    desk.act()
+    for _ in range(500):
+        if desk.scheduler._queue.backlog_ms[HIGH] < 5000:
+            desk.ask(texts=20, tokens=100, connection=2, priority=HIGH)
+        desk.act()
+        running = desk.running[0, GPU_LIFE]
+        batch = min(running, key=lambda batch: batch.priority)
+        if batch.priority == LOW:
+            return
+        running.remove(batch)
+        running.insert(0, batch)
+        desk.finish(0, GPU_LIFE, ms=len(batch.rows))
+    raise AssertionError("the low batch never runs")
+
+
+def test_scheduler_suspects_of_the_low_class_hold_no_high_job_back(desk):
+    desk.ask(texts=300, tokens=100, connection=2, priority=HIGH)
+    desk.ask(texts=3, tokens=100, deaths=1)
+    desk.act()
+    for _ in range(50):
+        if not desk.running[0, GPU_LIFE]:
+            break
+        desk.finish(0, GPU_LIFE)
+    assert desk.scheduler._queue.backlog_ms[HIGH] == 0.0
+
+
+def test_scheduler_high_jobs_spread_over_the_high_lanes_of_two_gpus(desk):
+    desk.add_gpu(1, GPU_LIFE + 1)
+    desk.ask(texts=2, tokens=100, priority=HIGH)
+    desk.act()
+    assert desk.jobs_at(0, GPU_LIFE) == [[1]] and desk.jobs_at(1, GPU_LIFE + 1) == [[2]]

@@ -1,4 +1,4 @@
-"""The port on a CUDA device: one stream, one pool of graphs, everything asynchronous.
+"""The port on a CUDA device: two streams with a pool of graphs each, everything asynchronous.
 
 The only file that calls torch.cuda, imported by GPU engines alone. It has not run on a device
 yet; its contract is the recorder's, and one suite tests both.
@@ -17,8 +17,8 @@ from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Work
 
 # Lazy modules, cuBLAS's plans and workspace, and whatever a second call still finds out.
 WARM_CALLS = 3
-# Between low priority (0) and what later parts put above it.
-STREAM_PRIORITY = -1
+# As CUDA counts: blocks of the high stream's kernels go before those of the low one that wait.
+LOW_PRIORITY, HIGH_PRIORITY = 0, -1
 
 
 class Unusable(Exception):
@@ -28,12 +28,13 @@ class Unusable(Exception):
 class CudaGraph:
     """A captured function and its result in the pool."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, tokens: int, output: Tensor) -> None:
-        self.graph, self.tokens, self.output = graph, tokens, output
+    def __init__(self, graph: torch.cuda.CUDAGraph, lane: CudaLane, tokens: int,
+                 output: Tensor) -> None:
+        self.graph, self.lane, self.tokens, self.output = graph, lane, tokens, output
 
 
 class CudaEvent:
-    """A place in the stream."""
+    """A place in a lane's stream."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
@@ -50,6 +51,75 @@ class CudaEvent:
     def ms_since(self, earlier: CudaEvent) -> float:
         with _translated():
             return earlier.event.elapsed_time(self.event)
+
+
+class CudaLane:
+    """A model.device.port.Lane: a stream of its own, on which cuBLAS then has a workspace of its
+    own, and a pool."""
+
+    def __init__(self, device: torch.device, priority: int, trim: Callable[[], None]) -> None:
+        self.stream = torch.cuda.Stream(device, priority=priority)
+        self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: list[CudaGraph] = []
+        self._trim = trim
+
+    def _enter(self) -> None:
+        """Makes the stream that of this process's only thread; a context would cost more a call."""
+        torch.cuda.set_stream(self.stream)
+
+    def event(self) -> CudaEvent:
+        with _translated():
+            return CudaEvent(self.stream)
+
+    def put(self, device: Tensor, host: Tensor) -> None:
+        with _translated():
+            self._enter()
+            device.copy_(host, non_blocking=True)
+
+    def get(self, host: Tensor, device: Tensor) -> None:
+        with _translated():
+            self._enter()
+            host.copy_(device, non_blocking=True)
+
+    def run(self, work: Work, tokens: int = 0) -> None:
+        with _translated(), _quiet():
+            self._enter()
+            work()
+
+    def warm(self, work: Work) -> None:
+        with _translated(), _quiet():
+            self._enter()
+            for _ in range(WARM_CALLS):
+                work()
+            self.stream.synchronize()
+
+    def wait(self) -> None:
+        with _translated():
+            self.stream.synchronize()
+
+    def capture(self, work: Work, tokens: int) -> CudaGraph:
+        self._trim()
+        self._enter()
+        graph = torch.cuda.CUDAGraph()
+        # capture_begin and capture_end, not torch.cuda.graph: that collects garbage each time and
+        # hides the first error behind a second.
+        try:
+            with _quiet():
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                output = work()
+                graph.capture_end()
+            graph.replay()          # the first launch uploads it: now, not while serving
+            self.stream.synchronize()
+        except RuntimeError as error:       # also an allocation that failed inside
+            raise CaptureFailed(_first_line(error)) from None
+        captured = CudaGraph(graph, self, tokens, output)
+        self.graphs.append(captured)
+        return captured
+
+    def replay(self, graph: CudaGraph) -> None:
+        with _translated():
+            self._enter()
+            graph.graph.replay()
 
 
 class Cuda:
@@ -81,10 +151,8 @@ class Cuda:
         # Sums of 16-bit products stay in 32 bits.
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self._device = torch.device("cuda", 0)
-        self._stream = torch.cuda.Stream(self._device, priority=STREAM_PRIORITY)
-        torch.cuda.set_stream(self._stream)     # of this process's only thread
-        self._pool = torch.cuda.graph_pool_handle()
-        self._graphs: list[CudaGraph] = []
+        self.low = CudaLane(self._device, LOW_PRIORITY, self.trim)
+        self.high = CudaLane(self._device, HIGH_PRIORITY, self.trim)
 
     # ---- memory -----------------------------------------------------------------------------
 
@@ -99,85 +167,46 @@ class Cuda:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         with _translated():
+            # The allocator may hand out a block that work of this thread's stream still uses:
+            # there it would be in order, on the other lane not.
+            self.wait()
             return torch.empty(tuple(shape), dtype=dtype, device=self._device)
 
     def upload(self, tensor: Tensor) -> Tensor:
         with _translated():
-            return tensor.to(self._device)
+            self.wait()
+            there = tensor.to(self._device)
+            self.wait()     # both lanes read it
+            return there
 
     def staging(self, count: int, dtype: torch.dtype) -> Tensor:
         with _translated():
             return torch.zeros(count, dtype=dtype, pin_memory=True)
 
-    def event(self) -> CudaEvent:
-        with _translated():
-            return CudaEvent(self._stream)
-
-    # ---- stream -----------------------------------------------------------------------------
-
-    def put(self, device: Tensor, host: Tensor) -> None:
-        with _translated():
-            device.copy_(host, non_blocking=True)
-
-    def get(self, host: Tensor, device: Tensor) -> None:
-        with _translated():
-            host.copy_(device, non_blocking=True)
-
-    def run(self, work: Work, tokens: int = 0) -> None:
-        with _translated(), _quiet():
-            work()
-
-    def warm(self, work: Work) -> None:
-        with _translated(), _quiet():
-            for _ in range(WARM_CALLS):
-                work()
-            self._stream.synchronize()
+    # ---- both lanes -------------------------------------------------------------------------
 
     def wait(self) -> None:
         with _translated():
-            self._stream.synchronize()
-
-    # ---- graphs -----------------------------------------------------------------------------
-
-    def capture(self, work: Work, tokens: int) -> CudaGraph:
-        self.trim()
-        graph = torch.cuda.CUDAGraph()
-        # capture_begin and capture_end, not torch.cuda.graph: that collects garbage each time and
-        # hides the first error behind a second.
-        try:
-            with _quiet():
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                output = work()
-                graph.capture_end()
-            graph.replay()          # the first launch uploads it: now, not while serving
-            self._stream.synchronize()
-        except RuntimeError as error:       # also an allocation that failed inside
-            raise CaptureFailed(_first_line(error)) from None
-        captured = CudaGraph(graph, tokens, output)
-        self._graphs.append(captured)
-        return captured
-
-    def replay(self, graph: CudaGraph) -> None:
-        with _translated():
-            graph.graph.replay()
+            torch.cuda.synchronize(self._device)
 
     def drop(self, graph: CudaGraph) -> None:
         self.wait()
-        self._graphs.remove(graph)
+        graph.lane.graphs.remove(graph)
         graph.graph.reset()
 
     def flush(self) -> None:
         self.wait()
-        for graph in self._graphs:
-            graph.graph.reset()
-        self._graphs.clear()
+        for lane in (self.low, self.high):
+            for graph in lane.graphs:
+                graph.graph.reset()
+            lane.graphs.clear()
         clear_workspaces: Callable[[], None] = torch._C._cuda_clearCublasWorkspaces
         clear_workspaces()
         self.trim()
 
     def trim(self) -> None:
         with _translated():
-            self._stream.synchronize()
+            self.wait()
             torch.cuda.empty_cache()
 
     def seal(self) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 BATCHES = (1, 4, 16, 64, 256)
+# Of the high lane: it is for few texts at once, and its pool is memory that the low one has not.
+HIGH_BATCHES = (1, 4, 16)
+HIGH_SHARE = 0.25
 # What vLLM reports of large graphs, beside the pool.
 GRAPH_BYTES = 24 << 20
 
@@ -28,14 +31,14 @@ class Shape(NamedTuple):
 
 
 def shapes(buckets: Sequence[int], token_cap: int, budget: int = 0,
-           token_bytes: int = 0) -> list[Shape]:
+           token_bytes: int = 0, batches: Sequence[int] = BATCHES) -> list[Shape]:
     """The shapes to capture, largest first. Every bucket has one of batch 1, whatever the cap.
 
     `budget` (bytes; 0: none) bounds the pool, `token_bytes` for each token of the largest, and
     GRAPH_BYTES a graph: the largest batches go first. Example: shapes([16, 32], 64) is
     (16, 4), (32, 1), (16, 1).
     """
-    found = [Shape(length, batch) for length in buckets for batch in BATCHES
+    found = [Shape(length, batch) for length in buckets for batch in batches
              if batch == 1 or length * batch <= token_cap]
     found.sort(key=lambda shape: (-shape.tokens, -shape.length))
     while budget and found and needed(found, token_bytes) > budget:
@@ -44,6 +47,15 @@ def shapes(buckets: Sequence[int], token_cap: int, budget: int = 0,
             break
         found.remove(large)
     return found
+
+
+def lane_shapes(buckets: Sequence[int], token_cap: int, budget: int,
+                token_bytes: int) -> tuple[list[Shape], list[Shape]]:
+    """(shapes of the low lane, of the high lane) within one `budget`; each lane has a pool."""
+    high = shapes(buckets, int(token_cap * HIGH_SHARE), max(int(budget * HIGH_SHARE), 1),
+                  token_bytes, HIGH_BATCHES)
+    left = max(budget - needed(high, token_bytes), 1)
+    return shapes(buckets, token_cap, left, token_bytes), high
 
 
 def needed(found: Sequence[Shape], token_bytes: int) -> int:

@@ -1,7 +1,9 @@
-"""A program on a device: a graph for each shape, and a ring of staging slots in front of them.
+"""A program on a lane of a device: a graph for each shape, and a ring of staging slots before them.
 
 While the device computes one launch the host fills the slot of the next; a slot is written again
-only after its event. Nothing is allocated once it serves. Before that, every graph is compared
+only after its event. On the low lane a batch is launched only when the one before it is done, so
+that a batch of the high lane never waits behind more than one; what the host can do ahead is done
+by then. Nothing is allocated once it serves. Before that, every graph is compared
 with the same function run as it is, over outputs that were poisoned: a graph whose output is not
 written, or is another's, is found here and not by a client.
 """
@@ -20,7 +22,7 @@ from torch import Tensor
 from model.device import staging
 from model.device.guard import obstacle
 from model.device.ladder import Part, Shape, parts
-from model.device.port import Event, Graph, OutOfMemory, Port
+from model.device.port import Event, Graph, Lane, OutOfMemory, Port
 from model.program import Row
 
 SLOTS = 3
@@ -59,15 +61,18 @@ class _Ticket:
     logits: np.ndarray
     missing: int
     device_ms: float = 0.0
+    padding: int = 0
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A batch that is done: float32 [B, C], and the device's own time for it."""
+    """A batch that is done: float32 [B, C], the device's own time for it, and how many tokens it
+    computed that are no text's."""
 
     number: int
     logits: np.ndarray
     device_ms: float
+    padding: int
 
 
 @dataclass
@@ -76,7 +81,6 @@ class Counts:
 
     replays: int = 0
     eager: int = 0
-    padding: int = 0
     retries: int = 0
 
 
@@ -92,12 +96,15 @@ class _Launch:
 class GraphProgram:
     """A model.program.Program that can also be fed ahead: `submit`, then `poll`.
 
-    `known` are the shapes, largest first; `settings` and `max_tokens` are the card's.
+    `known` are the shapes, largest first; `settings` and `max_tokens` are the card's. Of the port
+    it uses one lane, `port.high` where `is_high`.
     """
 
     def __init__(self, port: Port, network: Network, dtype: torch.dtype, known: Sequence[Shape],
-                 settings: dict, labels: int, max_tokens: int) -> None:
+                 settings: dict, labels: int, max_tokens: int, is_high: bool = False) -> None:
         self.port, self.dtype, self.shapes = port, dtype, list(known)
+        self.is_high = is_high
+        self.lane: Lane = port.high if is_high else port.low
         self.counts = Counts()
         self.token_cap = max(shape.tokens for shape in known)
         self._network = network
@@ -110,9 +117,10 @@ class GraphProgram:
         self._output = port.empty((rows * labels,), torch.float32)
         self._launches = {shape: _Launch(self._work(shape)) for shape in known}
         self._slots = [_Slot(port.staging(most, torch.int32),
-                             port.staging(rows * labels, torch.float32), port.event(), port.event())
-                       for _ in range(SLOTS)]
+                             port.staging(rows * labels, torch.float32),
+                             self.lane.event(), self.lane.event()) for _ in range(SLOTS)]
         self._waiting: deque[tuple[_Ticket, Part, list[Row]]] = deque()
+        self._filled: deque[_Slot] = deque()
         self._running: deque[_Slot] = deque()
         self._head_since = 0.0
 
@@ -135,23 +143,22 @@ class GraphProgram:
     # ---- preparation ------------------------------------------------------------------------
 
     def prepare(self, eager: frozenset[Shape] = frozenset()) -> None:
-        """Warms and captures all shapes but the `eager` ones, compares each, and serves from then
-        on. Raises CheckFailed, or what the port raises."""
+        """Warms and captures all shapes but the `eager` ones, and compares each; the port may then
+        be sealed. Raises CheckFailed, or what the port raises."""
         for shape in self.shapes:
             launch = self._launches[shape]
             # Whatever a launch on the host's side could have left there is a text of zeros.
             self._put(self._slots[0], shape, [])
-            self.port.warm(launch.work)
+            self.lane.warm(launch.work)
             if shape not in eager:
-                launch.graph = self.port.capture(launch.work, shape.tokens)
+                launch.graph = self.lane.capture(launch.work, shape.tokens)
         for shape in self.shapes:
             self._compare(shape)
-        self.port.seal()
 
     def obstacle(self, shape: Shape) -> str:
         """Why this shape can have no graph; empty where it can. Runs it once, over zeros."""
         self._put(self._slots[0], shape, [])
-        self.port.wait()
+        self.lane.wait()
         return obstacle(self._launches[shape].work)
 
     def _compare(self, shape: Shape) -> None:
@@ -163,16 +170,16 @@ class GraphProgram:
             rows.append(Row(rng.integers(0, self._vocab, length), length))
         count = shape.batch * self._labels
         self._put(slot, shape, rows)
-        self.port.run(launch.work)
-        self.port.get(slot.output[:count], self._output[:count])
-        self.port.wait()
+        self.lane.run(launch.work)
+        self.lane.get(slot.output[:count], self._output[:count])
+        self.lane.wait()
         wanted = slot.output[:count].numpy().copy()
         slot.output.fill_(POISON)
-        self.port.put(self._output, slot.output)
-        self.port.wait()
+        self.lane.put(self._output, slot.output)
+        self.lane.wait()
         slot.begin.record()
         self._go(launch, shape)
-        self.port.get(slot.output[:count], self._output[:count])
+        self.lane.get(slot.output[:count], self._output[:count])
         slot.end.record()
         self._wait_for(slot.end, shape)
         found = slot.output[:count].numpy()
@@ -187,7 +194,7 @@ class GraphProgram:
     def _put(self, slot: _Slot, shape: Shape, rows: Sequence[Row]) -> None:
         count = staging.size(shape)
         staging.fill(slot.input.numpy()[:count], shape, rows, self._positions)
-        self.port.put(self._input[:count], slot.input[:count])
+        self.lane.put(self._input[:count], slot.input[:count])
 
     def _wait_for(self, event: Event, shape: Shape) -> None:
         deadline = time.monotonic() + DUE_S + DUE_FACTOR * shape.tokens / 1e3
@@ -198,10 +205,10 @@ class GraphProgram:
 
     def _go(self, launch: _Launch, shape: Shape) -> None:
         if launch.graph is None:
-            self.port.run(launch.work, shape.tokens)
+            self.lane.run(launch.work, shape.tokens)
             self.counts.eager += 1
         else:
-            self.port.replay(launch.graph)
+            self.lane.replay(launch.graph)
             self.counts.replays += 1
 
     # ---- service ----------------------------------------------------------------------------
@@ -229,41 +236,54 @@ class GraphProgram:
             ticket.device_ms += slot.end.ms_since(slot.begin)
             ticket.missing -= 1
             if not ticket.missing:
-                finished.append(Finished(ticket.number, ticket.logits, ticket.device_ms))
+                finished.append(Finished(ticket.number, ticket.logits, ticket.device_ms,
+                                         ticket.padding))
             self._launch()
         return finished
 
     def _launch(self) -> None:
-        while self._waiting and len(self._running) < SLOTS:
-            ticket, part, rows = self._waiting.popleft()
-            slot = next(slot for slot in self._slots if slot.part is None)
-            slot.part, slot.ticket = part, ticket
-            shape = part.shape
-            if not self._running:
-                self._head_since = time.monotonic()
-            self._put(slot, shape, rows)
-            slot.begin.record()
-            try:
-                self._go(self._launches[shape], shape)
-            except OutOfMemory:
-                # Once more, with what torch holds and does not use given back.
-                self.counts.retries += 1
-                self.port.trim()
-                self._go(self._launches[shape], shape)
-            count = len(rows) * self._labels
-            self.port.get(slot.output[:count], self._output[:count])
-            slot.end.record()
-            self._running.append(slot)
-            self.counts.padding += shape.tokens - sum(len(row.ids) for row in rows)
+        """Launches what may go, and fills free slots ahead of it."""
+        while True:
+            if self._filled and self._may_go(self._filled[0].ticket):
+                self._enqueue(self._filled.popleft())
+            elif self._waiting and len(self._filled) + len(self._running) < SLOTS:
+                self._fill(*self._waiting.popleft())
+            else:
+                return
+
+    def _may_go(self, ticket: _Ticket) -> bool:
+        return self.is_high or not self._running or self._running[-1].ticket is ticket
+
+    def _fill(self, ticket: _Ticket, part: Part, rows: Sequence[Row]) -> None:
+        slot = next(slot for slot in self._slots if slot.part is None)
+        slot.part, slot.ticket = part, ticket
+        count = staging.size(part.shape)
+        staging.fill(slot.input.numpy()[:count], part.shape, rows, self._positions)
+        ticket.padding += part.shape.tokens - sum(len(row.ids) for row in rows)
+        self._filled.append(slot)
+
+    def _enqueue(self, slot: _Slot) -> None:
+        shape = slot.part.shape
+        if not self._running:
+            self._head_since = time.monotonic()
+        count = staging.size(shape)
+        self.lane.put(self._input[:count], slot.input[:count])
+        slot.begin.record()
+        try:
+            self._go(self._launches[shape], shape)
+        except OutOfMemory:
+            # Once more, with what torch holds and does not use given back.
+            self.counts.retries += 1
+            self.port.trim()
+            self._go(self._launches[shape], shape)
+        count = len(slot.part.rows) * self._labels
+        self.lane.get(slot.output[:count], self._output[:count])
+        slot.end.record()
+        self._running.append(slot)
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._running or self._waiting)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a batch more would only wait on this side of the device."""
-        return bool(self._waiting) or len(self._running) == SLOTS
+        return bool(self._running or self._filled or self._waiting)
 
     def due(self) -> float:
         """When the launch that runs must have ended, in monotonic seconds; infinity for none."""

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from model.device.ladder import Shape, shapes
+from model.device.ladder import Shape, lane_shapes
 from model.device.port import Port
 from model.program import Row
 from model.programs.eight_bits import CodeWeights, Operators
 from model.programs.graphs import CheckFailed, GraphProgram
 from model.programs.image import Image
+from model.programs.lanes import LanePrograms
 from model.programs.script import script, settle
 
 # Logits against the reference's. 16 bits carry about 3 decimals through a network, bf16 about 2.
@@ -71,10 +72,10 @@ def padded_network(card: dict[str, Any], image: Image, dtype: torch.dtype, port:
 
 
 def build(card: dict[str, Any], images: Sequence[Any], port: Port,
-          options: Options) -> GraphProgram:
-    """The program, compared and ready to serve: in the fastest arithmetic of the device that
-    answers the card's self-test as the reference does. `images` are the sealed weights (any
-    buffers; those of 8 bits, if there are such, before their wide ones).
+          options: Options) -> LanePrograms:
+    """The programs of both lanes, compared and ready to serve: in the fastest arithmetic of the
+    device that answers the card's self-test as the reference does. `images` are the sealed weights
+    (any buffers; those of 8 bits, if there are such, before their wide ones).
 
     Raises NoNetwork, CheckFailed, or what the port raises.
     """
@@ -86,9 +87,9 @@ def build(card: dict[str, Any], images: Sequence[Any], port: Port,
     for dtype in port.dtypes:
         with torch.inference_mode():
             network = script(padded_network(card, image, dtype, port))
-        known = _shapes(card, port, dtype, options)
-        program = GraphProgram(port, network, dtype, known, card["settings"], len(card["labels"]),
-                               card["max_tokens"])
+        low, high = _shapes(card, port, dtype, options)
+        made = card["settings"], len(card["labels"]), card["max_tokens"]
+        program = GraphProgram(port, network, dtype, low, *made)
         failure = _failure(program, card)
         if failure:
             failures.append(f"{PRECISIONS[dtype]}: {failure}")
@@ -96,18 +97,20 @@ def build(card: dict[str, Any], images: Sequence[Any], port: Port,
             gc.collect()        # functions and program hold one another
             port.trim()
             continue
-        program.prepare(_eager(program, options))
-        return program
+        lanes = LanePrograms(program, GraphProgram(port, network, dtype, high, *made, is_high=True))
+        lanes.prepare(_is_eager(program, options))
+        return lanes
     raise CheckFailed("; ".join(failures))
 
 
-def _shapes(card: dict[str, Any], port: Port, dtype: torch.dtype, options: Options) -> list[Shape]:
+def _shapes(card: dict[str, Any], port: Port, dtype: torch.dtype,
+            options: Options) -> tuple[list[Shape], list[Shape]]:
     settings = card["settings"]
     token_bytes = dtype.itemsize * (POOL_WIDTHS * settings["hidden_size"]
                                     + 2 * settings["intermediate"])
     budget = min(options.graph_bytes, int(port.memory()[0] * FREE_SHARE))
     cap = options.token_cap // CUT_FACTOR ** options.cuts
-    return shapes(card["buckets"], cap, max(budget, 1), token_bytes)
+    return lane_shapes(card["buckets"], cap, budget, token_bytes)
 
 
 def _failure(program: GraphProgram, card: dict[str, Any]) -> str:
@@ -125,9 +128,7 @@ def _failure(program: GraphProgram, card: dict[str, Any]) -> str:
     return ""
 
 
-def _eager(program: GraphProgram, options: Options) -> frozenset[Shape]:
-    """The shapes that will not be captured: all of them after too many failed captures, or where
-    the network does what a graph cannot hold (it is one for all shapes)."""
-    if options.cuts >= MOST_CUTS or program.obstacle(program.shapes[-1]):
-        return frozenset(program.shapes)
-    return frozenset()
+def _is_eager(program: GraphProgram, options: Options) -> bool:
+    """Whether nothing will be captured: after too many failed captures, or where the network does
+    what a graph cannot hold (it is one for all shapes)."""
+    return options.cuts >= MOST_CUTS or bool(program.obstacle(program.shapes[-1]))

@@ -23,7 +23,7 @@ RARE = ("job sent again", "job sent alone", "group refused", "refused early: ref
         "GPU engine killed past its due", "GPU's logits not finite", "GPU tight: memory_low",
         "GPU ok: memory_back", "GPU critical: pressure", "GPU critical: allocation",
         "GPU recovering: cuda_error", "GPU recovering: killed", "GPU recovering: reload",
-        "GPU lost: device_lost", "GPU ok: served",
+        "GPU lost: device_lost", "GPU ok: served", "high batch overtook a low one on a GPU",
         *(f"{role} of a {phase} generation died beside another"
           for role in ("front", "dispatcher", "engine", "forkserver")
           for phase in ("rehearsal", "serving", "replaced")),

@@ -8,10 +8,12 @@ from unittest import mock
 from server import supervise
 from server.generation import Generation
 from server.inflight import InFlight
+from server.jobqueue import BATCH_CAP_MS, JobQueue
 from server.messages import CPU, GPU
+from server.linked import LinkedEngine
 from server.scheduler import Scheduler
 from server.turns import RUNNING
-from tests.simulate import front, master, roles
+from tests.simulate import front, gpu, master, roles
 
 
 @contextlib.contextmanager
@@ -220,9 +222,34 @@ def gpu_gets_it_again() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def gpu_lane_is_one() -> Iterator[None]:
+    """A GPU engine launches what it has as it came, low batches ahead of a high one."""
+    with mock.patch.object(gpu.GpuEngine, "_next", lambda self: self.waiting[0]):
+        yield
+
+
+@contextlib.contextmanager
+def high_waits_for_the_low_lane() -> Iterator[None]:
+    """The dispatcher counts a GPU's batches of both classes as one lane, so low ones fill it."""
+    with mock.patch.object(LinkedEngine, "lane", lambda self, priority: len(self.runs)):
+        yield
+
+
+@contextlib.contextmanager
+def gpu_batches_are_mixed() -> Iterator[None]:
+    """Low jobs ride along in a GPU's high batches, as they do on CPU engines."""
+    def choose(self, priority, costs, rows, share, now, has_low):
+        return self.choose(costs, rows, share, BATCH_CAP_MS, now)
+
+    with mock.patch.object(JobQueue, "choose_of", choose):
+        yield
+
+
 BROKEN: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     make.__name__: make for make in (
         no_incarnation_check, job_number_reused, no_resend, double_count, timers_before_sockets,
         death_before_done, lease_not_moved, outside_kill_is_poison, old_closes_at_the_commit,
         old_ends_undrained, clients_come_before_the_commit, engines_join_any_dispatcher,
-        death_before_the_commit_is_repaired, gpu_death_blames_texts, gpu_gets_it_again)}
+        death_before_the_commit_is_repaired, gpu_death_blames_texts, gpu_gets_it_again,
+        gpu_lane_is_one, high_waits_for_the_low_lane, gpu_batches_are_mixed)}

@@ -1,6 +1,6 @@
 """A GPU in the simulation: its engine, and the master's part around the real state machine."""
 
-from server.messages import GPU, NO_BATCH, Batch, Done, EngineHello, Failed
+from server.messages import GPU, HIGH, LOW, NO_BATCH, Batch, Done, EngineHello, Failed
 from server.pressure import DeviceReading, Entered, Leave, Limits, Pressure, Start
 from tests.simulate.roles import Engine, House, stamped
 from tests.simulate.world import EOF, Process, pipe
@@ -15,13 +15,15 @@ READ_EVERY_S = 0.1
 
 
 class GpuEngine(Engine):
-    """Takes batches ahead, and ends in every way that a real one does."""
+    """Takes batches ahead in two lanes, and ends in every way that a real one does."""
 
     def __init__(self, house: House, host: "GpuHost", incarnation: int, generation: int) -> None:
         super().__init__(house, 0, incarnation, generation)
         self.role, self.host = "gpu_engine", host
         self.ready_at = house.world.now + house.world.between(0.1, 0.6)
         self.is_leaving = False
+        # By number: low batches that ran or began while a high one waited.
+        self.low_ahead: dict[int, int] = {}
         self.will = ""              # what its next batch meets: "oom", "nan", "hang", "crash"
         self.wake(self.ready_at)
 
@@ -47,7 +49,7 @@ class GpuEngine(Engine):
         if self.link is None and self.running is None and not self.is_leaving:
             self._connect()
         if self.running is None and self.waiting:
-            self._start(self.waiting.pop(0), now)
+            self._begin(now)
         return self.done_at if self.running is not None else None
 
     def _leave(self, reason: str) -> None:
@@ -59,13 +61,32 @@ class GpuEngine(Engine):
         if message is EOF:
             self.link.close()
             self.ends.remove(self.link)
-            self.link, self.waiting, self.assigned = None, [], []
+            self.link, self.waiting, self.assigned, self.low_ahead = None, [], [], {}
         elif self.is_leaving:
             self.house.reached["batch given back by a leaving GPU"] += 1
             self.assigned.remove(message)
             self.link.send(Failed(message.batch, True, "leaving"))
         else:
             self.waiting.append(message)
+            if message.priority == HIGH:
+                self.low_ahead[message.batch] = \
+                    self.running is not None and self.running.priority == LOW
+
+    def _next(self) -> Batch:
+        """The high lane goes first wherever both wait."""
+        return min(self.waiting, key=lambda batch: batch.priority)
+
+    def _begin(self, now: float) -> None:
+        """The oracle of lanes counts what a high batch sees begin before it."""
+        batch = self._next()
+        self.house.reached["high batch overtook a low one on a GPU"] += batch is not self.waiting[0]
+        self.waiting.remove(batch)
+        self.low_ahead.pop(batch.batch, None)
+        if batch.priority == LOW:
+            self.low_ahead = {number: ahead + 1 for number, ahead in self.low_ahead.items()}
+            if any(ahead > 1 for ahead in self.low_ahead.values()):
+                self.house.violate("a high batch waits behind more than one low one on a GPU")
+        self._start(batch, now)
 
     def _connect(self) -> None:
         self.link, far = pipe(self.world, self, None)
@@ -102,7 +123,7 @@ class GpuEngine(Engine):
             self.host.pressure.allocation_failed(self.world.now)
             self.host.end(self, "allocation")
             return
-        self.assigned.pop(0)
+        self.assigned.remove(batch)
         if will == "nan" or "raise" in traps:
             self.house.reached["GPU's logits not finite"] += 1
             self.link.send(Failed(batch.batch, False, "not finite"))

@@ -4,11 +4,11 @@ from collections import Counter, defaultdict
 
 from server.inflight import Limits
 from server.leases import due_s
-from server.messages import (Batch, Cancel, Done, EngineHello, Failed, FrontHello, Jobs, Notes,
-                             Refused, Results)
+from server.messages import (HIGH, LOW, Batch, Cancel, Done, EngineHello, Failed, FrontHello,
+                             Jobs, Notes, Refused, Results)
 from server.scheduler import (Policy, RunBatch, Scheduler, SendNotes, SendRefused, SendResults,
                               SendState)
-from server.turns import GONE
+from server.turns import GONE, QUEUED
 from tests.simulate.world import EOF, End, Process, World, pipe
 
 COSTS = [(1, 8, 0.6), (1, 64, 3.0), (1, 512, 24.0), (8, 64, 3.7), (8, 512, 24.0)]
@@ -140,14 +140,33 @@ class Dispatcher(Process):
             self.scheduler.engine_gone(*who[1:])
 
     def _judge_choice(self, engine: "Engine", batch: Batch) -> None:
-        """The oracle of GPUs: none gets what one fell over, and CPU engines are parked."""
+        """The oracle of GPUs: none gets what one fell over or two classes at once, and CPU engines
+        are parked."""
+        run = self.scheduler._engines[engine.index, engine.incarnation].runs[-1]
         if engine.role == "gpu_engine":
+            if len({entry.priority for entry in run.entries}) > 1:
+                self.house.violate("a GPU's batch is of both classes")
             if any(row.ids in self.fell_on_gpus for row in batch.rows):
                 self.house.violate("a GPU gets a text that a GPU fell over")
         elif self.scheduler._gpus():
-            run = self.scheduler._engines[engine.index, engine.incarnation].runs[-1]
             if not all(entry.is_alone or entry.is_for_cpu for entry in run.entries):
                 self.house.violate("a CPU engine works though a GPU serves")
+
+    def _judge_wait(self, now: float) -> None:
+        """The oracle of lanes: a high job that a GPU may have is never left in the queue while its
+        high lane has room, unless high has had its share and low is there."""
+        scheduler = self.scheduler
+        queue = scheduler._queue
+        for gpu in scheduler._gpus():
+            lanes = Counter(run.priority for run in gpu.runs)
+            if lanes[HIGH] == 2 or lanes[LOW] and queue._high_ahead_ms > 0:
+                continue
+            for entries in scheduler._by_source.values():
+                for entry in entries.values():
+                    if entry.where == QUEUED and entry.priority == HIGH and entry.deadline > now \
+                            and not (entry.is_alone or entry.is_for_cpu):
+                        self.house.violate("a high job waits though a GPU's high lane has room")
+                        return
 
     def _act(self, now: float) -> None:
         for action in self.scheduler.take_actions(now):
@@ -175,6 +194,7 @@ class Dispatcher(Process):
                 else:
                     self.house.reached["blame noted"] += 1
                     end.send(Notes(action.notes))
+        self._judge_wait(now)
 
 
 class Engine(Process):
