@@ -19,12 +19,12 @@ engine throughout; what a GPU makes of them is one factor.
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from server.costs import CostModel
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
 from server.jobqueue import BATCH_CAP_MS, JobQueue
+from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              ROW_LIMIT_BYTES, SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
                              Group, Note, Reason, Refusal, Result, Row, State)
@@ -39,28 +39,6 @@ COLD_CAP_MS = BATCH_CAP_MS / 2
 # The text by which a GPU's costs are compared with a CPU engine's.
 USUAL_TOKENS = 64
 STATE_INTERVAL_S = 0.05
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A batch at an engine."""
-
-    number: int
-    entries: list[Entry]
-    tokens: int
-    cost_ms: float
-
-
-@dataclass(slots=True, eq=False)
-class _Engine:
-    hello: EngineHello
-    runs: deque[_Run]
-    is_leaving: bool = False
-    is_cold: bool = False       # it has run nothing since it was parked
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.hello.index, self.hello.incarnation
 
 
 class Scheduler:
@@ -78,7 +56,7 @@ class Scheduler:
         self._queue = JobQueue(policy.high_share)
         self._by_source: dict[Source, dict[int, Entry]] = {}
         self._parts: dict[tuple[Source, int], Group] = {}
-        self._engines: dict[tuple[int, int], _Engine] = {}
+        self._engines: dict[tuple[int, int], LinkedEngine] = {}
         self._unjudged: dict[tuple[int, int], list[Entry]] = {}
         self._verdicts: dict[tuple[int, int], bool] = {}
         self._next_batch = 1
@@ -178,11 +156,11 @@ class Scheduler:
         return ahead * self._speed() / (
             len(gpus) or max(len(self._engines), self.policy.engines, 1))
 
-    def _gpus(self) -> list[_Engine]:
+    def _gpus(self) -> list[LinkedEngine]:
         return [engine for engine in self._engines.values()
                 if engine.hello.kind == GPU and not engine.is_leaving]
 
-    def _serving(self) -> list[_Engine]:
+    def _serving(self) -> list[LinkedEngine]:
         """The engines that have the work now: GPUs, if there is one."""
         return self._gpus() or [engine for engine in self._engines.values()
                                 if engine.hello.kind == CPU]
@@ -208,7 +186,7 @@ class Scheduler:
             else:
                 self.costs = CostModel(hello.costs)
         self.is_ready = True
-        self._engines[key] = _Engine(hello, deque())
+        self._engines[key] = LinkedEngine(hello, deque())
 
     def engine_gone(self, index: int, incarnation: int) -> None:
         """The end of an engine's link, after everything that it had sent was read."""
@@ -389,14 +367,14 @@ class Scheduler:
                 if entries:
                     self._run(engine, entries, now)
 
-    def _costs_of(self, engine: _Engine) -> CostModel:
+    def _costs_of(self, engine: LinkedEngine) -> CostModel:
         return self.gpu_costs if engine.hello.kind == GPU else self.costs
 
-    def _run(self, engine: _Engine, entries: list[Entry], now: float) -> None:
+    def _run(self, engine: LinkedEngine, entries: list[Entry], now: float) -> None:
         tokens = sum(entry.tokens for entry in entries)
         for entry in entries:
             entry.started_at = now
-        run = _Run(self._next_batch, entries, tokens,
+        run = Run(self._next_batch, entries, tokens,
                    self._costs_of(engine).estimate_ms(len(entries), tokens))
         self._next_batch += 1
         engine.runs.append(run)
