@@ -1,4 +1,4 @@
-"""An engine as the dispatcher sees it: what it said of itself, and the batches that it has (pure)."""
+"""An engine as the dispatcher sees it: what it said of itself, and what it runs (pure)."""
 
 from collections import deque
 from dataclasses import dataclass
