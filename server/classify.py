@@ -19,7 +19,7 @@ from server.body import ClassifyBody, TextItem, read_json, read_text
 from server.connection import Exchange
 from server.errors import ClientError
 from server.inflight import InFlight, Outcome
-from server.messages import ENGINE_KINDS, Result
+from server.messages import CACHE, ENGINE_KINDS, Result
 from server.messages import Row as JobRow
 from server.metrics import Page
 from server.metrics_schema import LENGTH_BUCKETS, MAX_LABELS
@@ -212,10 +212,12 @@ class Classifier:
         """The header lines that say who computed an answer and how long it took; counts it."""
         length = self._buckets[tokens]
         self.counters.request_seconds[length].observe(latency_ms / 1000)
+        engine = b"cache" if result.kind == CACHE else b"%b-%d" % (
+            _KINDS[result.kind], result.engine)
         return (b"Server-Timing: tokenize;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f\r\n"
-                b"X-Engine: %b-%d\r\nX-Bucket: %d\r\nX-Batch: %d\r\n" % (
+                b"X-Engine: %b\r\nX-Bucket: %d\r\nX-Batch: %d\r\n" % (
                     tokenize_ms, result.queue_us / 1000, result.infer_us / 1000,
-                    _KINDS[result.kind], result.engine, length, result.batch_size))
+                    engine, length, result.batch_size))
 
 
 _KINDS = [kind.encode() for kind in ENGINE_KINDS]

@@ -10,8 +10,8 @@ fit.
 import struct
 from collections.abc import Iterable, Sequence
 
-from server.messages import (ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSION, Batch, Cancel, Done,
-                             EngineHello, Failed, FrontHello, Group, Job, Jobs, MessageError,
+from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSION, Batch, Cancel,
+                             Done, EngineHello, Failed, FrontHello, Group, Job, Jobs, MessageError,
                              Note, Notes, Refusal, Refused, Result, Results, Row, State, Type)
 
 _HEADER = struct.Struct("<HHI")
@@ -174,7 +174,7 @@ def _read_results(data: bytes, count: int) -> tuple[Results, int]:
         *head, classes = _RESULT.unpack_from(data, at)
         at += _RESULT.size
         end = at + 4 * classes
-        if end > len(data) or head[2] >= len(ENGINE_KINDS):
+        if end > len(data) or head[2] > CACHE:
             raise MessageError(f"result of job {head[0]} does not fit")
         results.append(Result(*head, data[at:end]))
         at = end

@@ -16,6 +16,7 @@ class Policy:
     high_share: float = 0.8
     max_jobs: int = 10_000
     max_bytes: int = 64 << 20
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

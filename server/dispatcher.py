@@ -49,7 +49,8 @@ class Dispatcher:
         self.spec, self.page, self.control = spec, spec.page, spec.control
         self.listener = spec.dispatcher_listener
         self.scheduler = Scheduler(spec.incarnation, Policy(
-            settings.engines, settings.max_wait_ms, settings.high_share))
+            settings.engines, settings.max_wait_ms, settings.high_share,
+            cache_bytes=settings.cache_mb << 20))
         self.peers: dict[int, _Peer] = {}
         self.fronts: dict[tuple[int, int], _Peer] = {}
         self.engines: dict[tuple[int, int], _Peer] = {}
@@ -203,6 +204,7 @@ class Dispatcher:
             self._send(peer)
         self.metrics.recomputed(self.scheduler.recomputed - self.recomputed)
         self.recomputed = self.scheduler.recomputed
+        self.metrics.shared(self.scheduler.sharing.counts)
 
     def _send(self, peer: _Peer) -> None:
         messages = codec.encode_notes(peer.notes) + codec.encode_refused(peer.refusals) \
@@ -242,6 +244,9 @@ class _Metrics:
         self._tokens = page.counter("tokens_total", kind="real")
         self._padding = page.counter("tokens_total", kind="padding")
         self._recomputed = page.counter("recomputed_total")
+        self._cache = [page.counter("cache_total", result=result)
+                       for result in ("hit", "join", "miss")]
+        self._shared = [0, 0, 0]
         self._backlog = page.gauge("backlog_seconds")
 
     def batch(self, measured: Measured) -> None:
@@ -255,6 +260,13 @@ class _Metrics:
     def recomputed(self, jobs: int) -> None:
         if jobs:
             self._recomputed.add(jobs)
+
+    def shared(self, counts: list[int]) -> None:
+        """Jobs since the start by how they came to their answer, in the order of the labels."""
+        if counts != self._shared:
+            for counter, now, before in zip(self._cache, counts, self._shared):
+                counter.add(now - before)
+            self._shared = counts.copy()
 
     def backlog(self, seconds: float) -> None:
         self._backlog.set(seconds)

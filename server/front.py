@@ -52,7 +52,8 @@ class Front:
         self.spec, self.page, self.control = spec, spec.page, spec.control
         now = time.monotonic()
         self.inflight = InFlight(spec.index, spec.incarnation, spec.generation, Limits(
-            settings.max_wait_ms, settings.max_age_s, settings.outage_s), now)
+            settings.max_wait_ms, settings.max_age_s, settings.outage_s,
+            has_cache=settings.cache_mb > 0), now)
         self.replies = Replies()
         self.status = Status(spec.registry, spec.generation, self.inflight)
         self.requests = Requests(self.page, self.inflight, self.replies, self.status,

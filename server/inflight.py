@@ -28,13 +28,18 @@ NEVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a front; `max_jobs` and `max_bytes` are those of the dispatcher's queue."""
+    """Bounds of a front; `max_jobs` and `max_bytes` are those of the dispatcher's queue.
+
+    With a cache (`has_cache`) the dispatcher is asked even while its queue is full, for a text
+    may have its answer there; then a front holds up to twice as much.
+    """
 
     max_wait_ms: float = 2000.0
     max_age_s: float = 60.0
     outage_s: float = 10.0
     max_jobs: int = 10_000
     max_bytes: int = 64 << 20
+    has_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +149,12 @@ class InFlight:
             return Outcome("outage", reason="no engine is running", retry_ms=1000)
         state = self.state
         wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
-        if wait_ms > self.limits.max_wait_ms:
+        limits, times = self.limits, 2 if self.limits.has_cache else 1
+        if wait_ms > limits.max_wait_ms and not limits.has_cache:
             return Outcome("refused", reason="wait",
-                           retry_ms=int(wait_ms - self.limits.max_wait_ms) + 1)
-        if self._groups and (len(self._jobs) >= self.limits.max_jobs
-                             or self._bytes >= self.limits.max_bytes):
+                           retry_ms=int(wait_ms - limits.max_wait_ms) + 1)
+        if self._groups and (len(self._jobs) >= times * limits.max_jobs
+                             or self._bytes >= times * limits.max_bytes):
             return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
         return None
 

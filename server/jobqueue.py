@@ -11,7 +11,7 @@ from collections import deque
 
 from server.costs import CostModel
 from server.messages import HIGH, LOW, ROW_LIMIT_BYTES
-from server.turns import QUEUED, RUNNING, Entry, Turns
+from server.turns import JOINED, QUEUED, RUNNING, Entry, Turns
 
 # For MiniLM on one core this is some 256 tokens, which reach 93 % of the best rate; 25 ms reached
 # 85 %. Larger batches mostly add latency.
@@ -37,11 +37,15 @@ class JobQueue:
         self._suspects: deque[Entry] = deque()
 
     def put(self, entry: Entry) -> None:
+        """Queues a job, or lets it wait for the batch that its twin is in."""
+        if entry.twins is not None and entry.twins.runner is not None:
+            entry.where = JOINED
+            return
         entry.where = QUEUED
         self.count += 1
         self._counts[entry.priority] += 1
         self.size_bytes += len(entry.ids)
-        self.backlog_ms[entry.priority] += entry.cost_ms
+        self._owe(entry)
         if entry.is_alone or entry.is_for_cpu:
             self._suspects.append(entry)
         else:
@@ -52,9 +56,48 @@ class JobQueue:
         self.count -= 1
         self._counts[entry.priority] -= 1
         self.size_bytes -= len(entry.ids)
-        self.backlog_ms[entry.priority] -= entry.cost_ms
+        self._owe_no_more(entry)
         if not self._counts[entry.priority]:
             self.backlog_ms[entry.priority] = 0.0       # rounding must not add up over days
+
+    def _owe(self, entry: Entry) -> None:
+        """Counts a job's cost; of twins the first of the higher class stands for all."""
+        twins = entry.twins
+        if twins is not None:
+            payer = twins.payer
+            if payer is not None:
+                if payer.priority <= entry.priority:
+                    return
+                self.backlog_ms[payer.priority] -= payer.cost_ms
+            twins.payer = entry
+        self.backlog_ms[entry.priority] += entry.cost_ms
+
+    def _owe_no_more(self, entry: Entry) -> None:
+        """A job's cost is not its to pay any more; a queued twin that is left must."""
+        twins = entry.twins
+        if twins is not None:
+            if twins.payer is not entry:
+                return
+            twins.payer = None
+            if twins.runner is None:
+                # The youngest, because those before it are likely to go next, one by one.
+                for job in reversed(twins.jobs):
+                    if job.where == QUEUED and job is not entry:
+                        self._owe(job)
+                        break
+        self.backlog_ms[entry.priority] -= entry.cost_ms
+
+    def _begin(self, entry: Entry) -> None:
+        """A job is in a batch, and its queued twins wait for that."""
+        twins = entry.twins
+        if twins is not None:
+            twins.runner = entry
+            for job in twins.jobs:
+                if job.where == QUEUED and job is not entry:
+                    self.discount(job)
+                    job.where = JOINED
+        self.discount(entry)
+        entry.where = RUNNING
 
     def choose_suspects(self, costs: CostModel, rows: int, now: float) -> list[Entry]:
         """The next batch of suspects, for a CPU engine; one that runs alone, or several."""
@@ -68,8 +111,7 @@ class JobQueue:
                 if entries and (entry.is_alone or size > ROW_LIMIT_BYTES
                                 or costs.estimate_ms(len(entries), tokens) > BATCH_CAP_MS):
                     break
-                self.discount(entry)
-                entry.where = RUNNING
+                self._begin(entry)
                 entries.append(entry)
             self._suspects.popleft()
             if entries and entry.is_alone:
@@ -121,7 +163,7 @@ class JobQueue:
             entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3, room)
             if entry is None:
                 break
-            self.discount(entry)
+            self._begin(entry)
             size += len(entry.ids) + ROW_OVERHEAD_BYTES
             entries.append(entry)
             tokens += entry.tokens

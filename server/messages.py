@@ -8,7 +8,7 @@ LIMIT_BYTES = 65536
 # Room for headers beside the largest row; the loader caps max_tokens and labels by it.
 ROW_LIMIT_BYTES = 60_000
 ENGINE_KINDS = ("cpu", "gpu")
-CPU, GPU = range(2)
+CPU, GPU, CACHE = range(3)         # who answered; the last is no engine
 HIGH, LOW = 0, 1
 RESULT_OK, RESULT_FAILED = 0, 1
 # What fronts and dispatcher must agree on: faults until a job is answered for, and how often one
@@ -85,7 +85,8 @@ class Cancel:
 
 @dataclass(slots=True)
 class Result:
-    """An answer: `logits` float32 [C] as bytes (none where `status` is RESULT_FAILED)."""
+    """An answer: `logits` float32 [C] as bytes (none where `status` is RESULT_FAILED); `kind` is
+    CACHE where no engine computed it, or that of `engine`."""
 
     job: int
     status: int

@@ -89,6 +89,9 @@ DISPATCHER = (
     Metric("tokens_total", "counter", "Tokens computed; padding fills shapes of a GPU's graphs.",
            {"kind": ("real", "padding")}),
     Metric("recomputed_total", "counter", "Texts computed again because their engine died."),
+    Metric("cache_total", "counter", "Texts that were answered from the cache (hit), that waited "
+           "for an equal one in flight (join), that were computed (miss).",
+           {"result": ("hit", "join", "miss")}),
     Metric("backlog_seconds", "peak", "Estimated wait of a low-priority request."),
     Metric("engine_up", "peak", "Whether an engine is linked to the dispatcher.",
            {"engine": tuple(f"{kind}-{index}" for kind in ("cpu", "gpu")

@@ -30,6 +30,7 @@ from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
                              Group, Note, Reason, Refusal, Result, Row, State)
+from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
 # Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always.
@@ -57,6 +58,7 @@ class Scheduler:
         self._costs_known: set[int] = set()
         self.is_ready = False
         self.recomputed = 0
+        self.sharing = Sharing(policy.cache_bytes)
         self._queue = JobQueue(policy.high_share)
         self._by_source: dict[Source, dict[int, Entry]] = {}
         self._parts: dict[tuple[Source, int], Group] = {}
@@ -109,13 +111,17 @@ class Scheduler:
                 del self._parts[key]
 
     def _admit(self, source: Source, group: Group, now: float) -> None:
+        hits = self.sharing.take_hits(group)
         costs = [self.costs.share_ms(job.tokens) for job in group.jobs]
         is_resent = any(job.sends > 1 for job in group.jobs)
-        if not is_resent:
+        if not is_resent and self.sharing.adds_work(group):
             refusal = self._refusal(group, now)
             if refusal is not None:
                 self._actions.append(SendRefused(source, refusal))
                 return
+        if hits:
+            self.sharing.counts[0] += len(hits)
+            self._actions.append(SendResults(source, hits))
         held = self._by_source[source]
         for job, cost_ms in zip(group.jobs, costs):
             if job.job in held:
@@ -125,6 +131,7 @@ class Scheduler:
                           group.deadline, now, self._order, job.tokens, job.split, job.ids,
                           cost_ms, job.deaths, job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
             held[job.job] = entry
+            self.sharing.enter(entry)
             self._queue.put(entry)
 
     def _refusal(self, group: Group, now: float) -> Refusal | None:
@@ -201,14 +208,14 @@ class Scheduler:
             return
         running = engine.runs.popleft() if engine.runs else None
         if running is not None:
-            suspects = [entry for entry in running.entries if entry.where == RUNNING]
+            suspects = self.sharing.interrupted(running.entries)
             for entry in suspects:
                 entry.unjudged += 1
                 entry.is_alone = True
             self._unjudged[engine.key] = suspects
             self._queue_again(suspects)
         for run in engine.runs:     # sent ahead, never begun
-            self._queue_again([entry for entry in run.entries if entry.where == RUNNING])
+            self._queue_again(self.sharing.interrupted(run.entries))
         verdict = self._verdicts.pop(engine.key, None)
         if verdict is not None:
             self.death(index, incarnation, verdict)
@@ -257,14 +264,15 @@ class Scheduler:
         by_source: dict[Source, list[Result]] = {}
         queued = []
         for place, entry in enumerate(run.entries):
-            waited = entry.started_at - entry.arrived_at
-            queued.append((entry.priority, waited))
-            if entry.where != RUNNING:
-                continue
-            by_source.setdefault(entry.source, []).append(Result(
-                entry.job, RESULT_OK, engine.hello.kind, index, len(run.entries),
-                int(waited * 1e6), done.infer_us, done.logits[place * width:(place + 1) * width]))
-            self._end(entry)
+            queued.append((entry.priority, entry.started_at - entry.arrived_at))
+            logits = done.logits[place * width:(place + 1) * width]
+            for job in waiting_for(entry):
+                waited_us = max(int((entry.started_at - job.arrived_at) * 1e6), 0)
+                by_source.setdefault(job.source, []).append(Result(
+                    job.job, RESULT_OK, engine.hello.kind, index, len(run.entries), waited_us,
+                    done.infer_us, logits))
+                self._end(job)
+            self.sharing.computed(entry, logits)
         self._actions += [SendResults(*pair) for pair in by_source.items()]
         self._actions.append(Measured(engine.hello.kind, len(run.entries), run.tokens,
                                       done.infer_us / 1e6, queued, done.padding))
@@ -286,7 +294,7 @@ class Scheduler:
         if engine.hello.kind == GPU:
             self._for_cpu(ran)
             return True
-        entries = [entry for entry in ran if entry.where == RUNNING]
+        entries = self.sharing.interrupted(ran)
         # In company nobody knows whose fault it was, even if the company was cancelled since.
         is_blame = len(ran) == 1
         for entry in entries:
@@ -296,13 +304,13 @@ class Scheduler:
                 self._actions.append(SendNotes(entry.source, [Note(entry.job, entry.deaths)]))
                 if entry.deaths >= FAULTS_TO_BLAME:
                     self._end(entry)
-        self._queue_again([entry for entry in entries if entry.where == RUNNING])
+        self._queue_again([entry for entry in entries if entry.where != GONE])
         return True
 
     # ---- queue --------------------------------------------------------------------------
 
     def _queue_again(self, entries: Sequence[Entry]) -> None:
-        self.recomputed += len(entries)
+        self.recomputed += sum(entry.where == RUNNING for entry in entries)
         for entry in entries:
             self._order += 1
             entry.order = self._order
@@ -313,12 +321,13 @@ class Scheduler:
 
     def _for_cpu(self, ran: Sequence[Entry]) -> None:
         """Jobs that a GPU engine did not answer; no GPU gets them again."""
-        entries = [entry for entry in ran if entry.where == RUNNING]
+        entries = self.sharing.interrupted(ran)
         for entry in entries:
             entry.is_for_cpu = True
         self._queue_again(entries)
 
     def _end(self, entry: Entry) -> None:
+        self.sharing.leave(entry)
         if entry.where == QUEUED:
             self._queue.discount(entry)
         entry.where = GONE

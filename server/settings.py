@@ -108,8 +108,9 @@ SETTINGS = (
             "time after TERM in which /readyz says 503 and requests are still taken", unit="s"),
     Setting("drain_s", "stop", "float", 25,
             "time after that in which accepted requests are answered", unit="s"),
-    Setting("cache_mb", "answers", "int", 0, "memory for cached answers; 0: none", unit="MiB",
-            high=1 << 20),
+    Setting("cache_mb", "answers", "int", 0,
+            "memory for answers that are kept for texts that come again; while there is any, "
+            "equal texts in flight are computed once; 0: none", unit="MiB", high=1 << 20),
     Setting("gpu_tokens", "gpu", "int", 16384,
             "most padded tokens in one launch; larger ones take more memory and add latency",
             unit="tokens", low=16, high=1 << 20),
@@ -191,8 +192,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Any:
             problems.append(f"{source} {raw!r}: {error}{_kubernetes_hint(source, raw)}")
     if values.get("uds") and "port" not in given and "FIREBRICK_PORT" not in environ:
         values["port"] = None
-    if not problems and values["cache_mb"]:
-        problems.append("--cache-mb: this version caches no answers; leave it at 0")
     if not problems and values["faults"] and values["device"] != "recorder":
         problems.append("--faults: only a device that is played has scripted faults; add --device "
                         "recorder or leave it out")

@@ -19,7 +19,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-QUEUED, RUNNING, HELD, GONE = range(4)
+QUEUED, RUNNING, HELD, GONE, JOINED = range(5)
 # Of how many flows each gets its whole share; among more the work that each one has queued counts.
 MOST_SHARERS = 16
 
@@ -28,7 +28,7 @@ MOST_SHARERS = 16
 class Entry:
     """A job in the dispatcher. `source` is (front, incarnation), `cost_ms` what it adds to a
     batch, `unjudged` deaths whose cause the master has not told yet, `where` one of QUEUED,
-    RUNNING, HELD and GONE. Suspects are `is_alone`, or `is_for_cpu`: a GPU
+    RUNNING, HELD, JOINED (a twin runs) and GONE. Suspects are `is_alone`, or `is_for_cpu`: a GPU
     engine did not answer them."""
 
     source: tuple[int, int]
@@ -49,6 +49,18 @@ class Entry:
     unjudged: int = 0
     where: int = QUEUED
     started_at: float = 0.0
+    twins: "Twins | None" = None
+
+
+@dataclass(slots=True, eq=False)
+class Twins:
+    """Jobs of one text, by its `key`: those that are waited for in the order they came, the one
+    whose batch computes it (cancelled or not), and the queued one that its cost is counted for."""
+
+    key: bytes
+    jobs: dict[Entry, None]
+    runner: Entry | None = None
+    payer: Entry | None = None
 
 
 class _Flow:

@@ -7,7 +7,7 @@ import pytest
 
 from server import codec, link
 from server.dispatcher import Dispatcher
-from server.messages import EngineHello, FrontHello, State
+from server.messages import CACHE, Batch, Done, EngineHello, FrontHello, Group, Job, State
 from server.metrics import Registry
 from server.processes import Control
 
@@ -19,8 +19,8 @@ def desk():
     listener = link.listen(name)
     ours, theirs = Control.pair()
     dispatcher = Dispatcher(SimpleNamespace(
-        settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, high_share=0.8), generation=1,
-        incarnation=1, control=theirs, page=Registry(1, 1).page("dispatcher", 0),
+        settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, high_share=0.8, cache_mb=1),
+        generation=1, incarnation=1, control=theirs, page=Registry(1, 1).page("dispatcher", 0),
         dispatcher_listener=listener))
     links = []
 
@@ -62,3 +62,24 @@ def test_dispatcher_other_generation_is_turned_away(desk):
     stranger = connect(codec.encode_front_hello(FrontHello(0, 7, 2)))
     dispatcher.turn()
     assert not dispatcher.peers and stranger.receive() == ([], True)
+
+
+def test_dispatcher_known_text_is_answered_and_counted(desk):
+    dispatcher, connect, _ = desk
+    front = connect(codec.encode_front_hello(FrontHello(0, 7, 1)))
+    engine = connect(codec.encode_engine_hello(EngineHello(0, 0, 1, 1, 2, [(1, 8, 1.0)])))
+    dispatcher.turn()
+    for job in (1, 2):
+        (message,) = codec.encode_jobs([Group(job, 1, 1, 9e9, 1, [Job(job, 2, 2, 0, 1, b"text")])])
+        front.send(message)
+        dispatcher.turn()
+        for batch in map(codec.decode, engine.receive()[0]):
+            assert isinstance(batch, Batch) and job == 1
+            engine.send(codec.encode_done(Done(batch.batch, 10, 2, b"\0" * 8), 1))
+            dispatcher.turn()
+    results = [result for message in map(codec.decode, front.receive()[0])
+               if not isinstance(message, State) for result in message.results]
+    assert [(result.job, result.kind == CACHE) for result in results] == [(1, False), (2, True)]
+    page = dispatcher.page
+    counted = [page.counter("cache_total", result=result) for result in ("hit", "join", "miss")]
+    assert [counter._values[counter._slot] for counter in counted] == [1, 0, 1]

@@ -232,6 +232,16 @@ def test_inflight_known_backlog_refuses_before_tokenising(priority, state, kind)
     assert (outcome and outcome.kind) == kind
 
 
+def test_inflight_with_a_cache_the_dispatcher_is_asked_though_much_waits():
+    held = InFlight(0, 7, 1, Limits(max_jobs=2, has_cache=True), 0.0)
+    held.link_up(0.0)
+    held.receive(State(True, 1, 1, 0.0, 9000.0), 0.0)
+    for number in range(4):
+        assert held.early_refusal(LOW, 0.0) is None
+        held.open(number, 9, LOW, None, [ROW], 0.0)
+    assert held.early_refusal(LOW, 0.0).reason == "full"
+
+
 def test_inflight_before_first_ready_refuses_and_after_it_queues_until_the_outage():
     held = InFlight(0, 7, 1, Limits(outage_s=10), 0.0)
     assert held.early_refusal(LOW, 0.0).kind == "not_ready"

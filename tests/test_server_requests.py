@@ -35,6 +35,19 @@ def test_requests_one_text_gets_label_scores_and_headers(desk):
     assert desk.counted("/infer", 200) == 1
 
 
+def test_requests_answer_from_the_cache_says_so_and_is_the_same_else(desk):
+    client = desk.connect()
+    computed = client.ask({"text": "win a phone", "logits": True})
+    client.send(post({"text": "win a phone", "logits": True}))
+    desk.answer_from_cache()
+    known = client.read("POST")
+    assert (known.headers["x-engine"], known.headers["x-batch"]) == ("cache", "0")
+    assert known.headers["x-bucket"] == computed.headers["x-bucket"]
+    own = ("trace_id", "latency_ms")
+    assert {name: value for name, value in known.json.items() if name not in own} \
+        == {name: value for name, value in computed.json.items() if name not in own}
+
+
 def test_requests_many_texts_are_answered_in_order_with_the_last_engine(desk):
     texts = ["a", ["b c", "pair"], {"text": "d e f", "user_id": "x"}]
     answer = desk.connect().ask({"texts": texts, "top_k": 2})

@@ -41,7 +41,7 @@ def test_parse_sizes_lists_and_switches():
     (["--high-share", "1.5"], "between 0 and 1"), (["--model", ""], "empty"),
     (["--device", "tpu"], "one of auto, cpu"), (["--faults", "f"], "--device recorder"),
     (["--precision", "fp8"], "GPUs only"),
-    (["--cache-mb", "1"], "caches no answers"),
+    (["--cache-mb", "-1"], "between 0 and"),
     (["--port"], "expected one argument"),
 ])
 def test_parse_wrong_flag_is_refused_in_words(argv, words):

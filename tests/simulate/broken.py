@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from unittest import mock
 
-from server import supervise
+from server import sharing, supervise
 from server.generation import Generation
 from server.inflight import InFlight
 from server.jobqueue import BATCH_CAP_MS, JobQueue
@@ -218,7 +218,30 @@ def gpu_death_blames_texts() -> Iterator[None]:
 def gpu_gets_it_again() -> Iterator[None]:
     """A GPU's leftovers are queued like anything else, so the next GPU falls over them too."""
     with mock.patch.object(Scheduler, "_for_cpu", lambda self, ran: self._queue_again(
-            [entry for entry in ran if entry.where == RUNNING])):
+            self.sharing.interrupted(ran))):
+        yield
+
+
+@contextlib.contextmanager
+def cancel_frees_a_joined_job() -> Iterator[None]:
+    """A job that is cancelled takes those with it that have joined it."""
+    real = Scheduler.cancel
+
+    def cancel(self, source, jobs):
+        for job in jobs:
+            entry = self._by_source.get(source, {}).get(job)
+            for twin in list(entry.twins.jobs) if entry is not None and entry.twins else ():
+                self._end(twin)
+        real(self, source, jobs)
+
+    with mock.patch.object(Scheduler, "cancel", cancel):
+        yield
+
+
+@contextlib.contextmanager
+def any_split_is_the_same_text() -> Iterator[None]:
+    """Texts are told apart by their ids alone, and a pair gets the answer of another pair."""
+    with mock.patch.object(sharing, "key_of", lambda job: job.ids):
         yield
 
 
@@ -252,4 +275,5 @@ BROKEN: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
         death_before_done, lease_not_moved, outside_kill_is_poison, old_closes_at_the_commit,
         old_ends_undrained, clients_come_before_the_commit, engines_join_any_dispatcher,
         death_before_the_commit_is_repaired, gpu_death_blames_texts, gpu_gets_it_again,
-        gpu_lane_is_one, high_waits_for_the_low_lane, gpu_batches_are_mixed)}
+        gpu_lane_is_one, high_waits_for_the_low_lane, gpu_batches_are_mixed,
+        cancel_frees_a_joined_job, any_split_is_the_same_text)}

@@ -70,8 +70,7 @@ class Front(Process):
         self.held.set_ready(now)
         self.is_open = phase in ("serving", "lame_duck")
         if phase == "rehearsal":
-            ids = TEST_IDS + self.generation.to_bytes(4, "little")
-            self.held.open(TEST_GROUP, 0, 1, None, [Row(4, 4, ids)], now)
+            self.held.open(TEST_GROUP, 0, 1, None, [self._test_row()], now)
         elif phase in ("replaced", "draining"):
             self.close_idle_at = now + self.house.drain_s / 2
         elif phase == "stop":
@@ -139,8 +138,10 @@ class Front(Process):
         self.counted += 1
         self.house.finished(self, group, outcome, now)
 
+    def _test_row(self) -> Row:
+        return Row(4, 4, TEST_IDS + self.generation.to_bytes(4, "little"))
+
     def _judge_test(self, outcome: Outcome) -> None:
-        ids = TEST_IDS + self.generation.to_bytes(4, "little")
         is_right = outcome.kind == "ok" \
-            and outcome.results[0].logits == stamped(ids, self.generation)
+            and outcome.results[0].logits == stamped(self._test_row(), self.generation)
         self.tell("tested", "" if is_right else f"test: {outcome.kind}")

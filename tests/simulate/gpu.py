@@ -130,7 +130,7 @@ class GpuEngine(Engine):
             return
         self.house.reached["batch answered by a GPU"] += 1
         self.link.send(Done(batch.batch, self.took_us, 2 + self.generation % 3,
-                            b"".join(stamped(row.ids, self.generation) for row in batch.rows)))
+                            b"".join(stamped(row, self.generation) for row in batch.rows)))
 
 
 class GpuHost(Process):

@@ -1,6 +1,7 @@
 """One seed: a house, clients, faults, and the oracles that watch every answer."""
 
 import hashlib
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from tests.simulate.world import Process, World
 
 REQUESTS = 760
 CLIENTS = 24
+# Texts that come again and again where there is a cache: it holds none of them, some, or all.
+REPEATED_TEXTS, FIRST_REPEATED = 40, 1 << 30
+CACHES_BYTES = (1, 1500, 1 << 20)
 FAULTS_FROM_S, FAULTS_UNTIL_S = 1.5, 14.0
 # By then the last stop is over and the queue is worked off, unless texts hang every engine.
 QUIET_FROM_S = 55.0
@@ -59,13 +63,18 @@ class _Play:
     def __init__(self, seed: int, trace: Callable[[str], None] | None) -> None:
         self.world = world = World(seed)
         self.seed, self.trace = seed, trace
+        # Apart from the rest of chance, so that seeds without a cache are what they were.
+        self.chance = random.Random(f"cache {seed}").random
+        self.has_cache = self.chance() < 0.4
         limits = Limits(max_wait_ms=world.pick([300.0, 2000.0, 60_000.0]),
                         max_age_s=world.pick([6.0, 20.0, 60.0]),
-                        outage_s=world.pick([1.0, 10.0]), max_jobs=world.pick([60, 10_000]))
+                        outage_s=world.pick([1.0, 10.0]), max_jobs=world.pick([60, 10_000]),
+                        has_cache=self.has_cache)
         self.plan = Plan(1 + int(world.rng.random() * 3), 1 + int(world.rng.random() * 3),
                          drain_s=world.pick([3.0, 25.0]))
         policy = Policy(self.plan.engines, limits.max_wait_ms, world.pick([0.0, 0.8, 1.0]),
-                        limits.max_jobs)
+                        limits.max_jobs,
+                        cache_bytes=CACHES_BYTES[int(self.chance() * 3)] if self.has_cache else 0)
         self.house = House(world, limits, policy, self.plan.drain_s)
         self.requests: dict[tuple[int, int, int], Request] = {}
         self.digest = hashlib.blake2b(digest_size=16)
@@ -84,6 +93,7 @@ class _Play:
                  "crash dispatcher", "crash unseen", "stop one", "stop all", "cut link"]
         self.kinds = [kind for kind in kinds if world.rng.random() < 0.5]
         self.gpu = gpu.GpuHost(self.house, self._serving) if world.rng.random() < 0.6 else None
+        self.said: set[bytes] = set()       # the ids of every text so far
         self.trap_share = world.pick([0.0, 0.0, 0.01, 0.03])
 
     def run(self) -> Outcomes:
@@ -171,11 +181,14 @@ class _Play:
         rows, traps = [], set()
         for place in range(count):
             tokens = world.pick([4, 12, 12, 30, 120, 400])
-            ids = (number * 8 + place).to_bytes(4, "little") + b"\0" * min(tokens, 12)
+            row = self._text(number * 8 + place, tokens)
             if world.rng.random() < self.trap_share:
-                self.house.poison[ids] = trap = world.pick(["die", "die", "raise", "hang"])
-                traps.add(trap)
-            rows.append(Row(tokens, tokens, ids))
+                trap = world.pick(["die", "die", "raise", "hang"])
+                if row.ids not in self.said:
+                    self.house.poison[row.ids] = trap
+                    traps.add(trap)
+            self.said.add(row.ids)
+            rows.append(row)
         deadline = world.now + world.pick([0.01, 0.1, 0.5, 3.0]) if world.rng.random() < 0.15 \
             else None
         request = Request(number, front, client, rows, world.now, deadline,
@@ -187,6 +200,15 @@ class _Play:
         if world.rng.random() < 0.1:
             world.at(world.now + world.between(0.0, world.pick([0.01, 0.3])), self._leave,
                      request)
+
+    def _text(self, number: int, tokens: int) -> Row:
+        """A text that nobody has sent; with a cache most are one of a few, with either split."""
+        if not self.has_cache or self.chance() < 0.3:
+            return Row(tokens, tokens, number.to_bytes(4, "little") + b"\0" * min(tokens, 12))
+        number = int(self.chance() ** 2 * REPEATED_TEXTS)
+        tokens = 8 << number % 5
+        return Row(tokens, tokens // 2 if self.chance() < 0.3 else tokens,
+                   (FIRST_REPEATED + number).to_bytes(4, "little") + b"\0" * min(tokens, 12))
 
     def _connect(self, client: int) -> Front | None:
         """The front that a client is connected to, or connects to; None where nobody lets it in."""
@@ -252,7 +274,7 @@ class _Play:
                 self.house.reached["row failed in a partial group"] += 1
                 if not self._may_fail(row):
                     self.house.violate(f"a sound row of request {request.number} failed")
-            elif result.logits != stamped(row.ids, request.front.generation):
+            elif result.logits != stamped(row, request.front.generation):
                 self.house.violate(f"request {request.number} gets another row's or another "
                                    "model's logits")
 

@@ -1,23 +1,26 @@
 """The house's processes but fronts: thin shells over the real state machines, as the real are."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from server.inflight import Limits
 from server.leases import due_s
+from server.linked import Run
 from server.messages import (HIGH, LOW, Batch, Cancel, Done, EngineHello, Failed, FrontHello,
-                             Jobs, Notes, Refused, Results)
+                             Jobs, Notes, Refused, Results, Row)
 from server.scheduler import (Policy, RunBatch, Scheduler, SendNotes, SendRefused, SendResults,
                               SendState)
-from server.turns import GONE, QUEUED
+from server.sharing import waiting_for
+from server.turns import GONE, QUEUED, Entry
 from tests.simulate.world import EOF, End, Process, World, pipe
 
 COSTS = [(1, 8, 0.6), (1, 64, 3.0), (1, 512, 24.0), (8, 64, 3.7), (8, 512, 24.0)]
 TOKEN_MS, BASE_MS = 0.05, 0.2
 
 
-def stamped(ids: bytes, model: int) -> bytes:
+def stamped(row: Row, model: int) -> bytes:
     """What the engines of a generation answer to a row: each model has labels of its own number."""
-    return ids[:4] + bytes([model % 256]) * (4 * (1 + model % 3))
+    return row.ids[:4] + bytes([(model + 7 * row.split) % 256]) * (4 * (1 + model % 3))
 
 
 class House:
@@ -70,7 +73,8 @@ class Dispatcher(Process):
         self.by_key: dict[object, End] = {}
         self.is_up = self.has_worked = True
         self.on_first_engine = None
-        self.fell_on_gpus: set[bytes] = set()
+        self.fell_on_gpus: set[Entry] = set()
+        self.shared_seen = [0, 0, 0]
         house.dispatcher[generation] = self
 
     def turn(self, items: list, now: float) -> float | None:
@@ -101,8 +105,6 @@ class Dispatcher(Process):
             if key in self.by_key:
                 self._drop(self.by_key[key])
             self.peers[end], self.by_key[key] = key, end
-            # What it sends again is new to the dispatcher, and may be given to a GPU once more.
-            self.fell_on_gpus.clear()
             scheduler.front_hello(key[1:])
         elif isinstance(message, EngineHello):
             key = ("engine", message.index, message.incarnation)
@@ -116,6 +118,7 @@ class Dispatcher(Process):
         elif isinstance(message, Cancel):
             scheduler.cancel(who[1:], message.jobs)
         elif isinstance(message, Done):
+            self._note_twins(scheduler._engines[who[1:]].runs)
             if not scheduler.done(*who[1:], message, now):
                 self.house.reached["result of an unknown batch"] += 1
                 self._drop(end)
@@ -131,22 +134,37 @@ class Dispatcher(Process):
             return
         del self.by_key[who]
         if end.peer.owner is not None and end.peer.owner.role == "gpu_engine":
-            # A job that nobody waits for any more may have come again, as another one.
-            self.fell_on_gpus.update(entry.ids for run in self.scheduler._engines[who[1:]].runs
-                                     for entry in run.entries if entry.where != GONE)
+            self.fell_on_gpus.update(job for run in self.scheduler._engines[who[1:]].runs
+                                     for entry in run.entries for job in waiting_for(entry))
         if who[0] == "front":
             self.scheduler.front_gone(who[1:])
         else:
             self.scheduler.engine_gone(*who[1:])
 
+    def _note_twins(self, runs: Sequence[Run]) -> None:
+        """What an answer reaches, if it is for jobs that share it."""
+        reached = self.house.reached
+        for entry in runs[0].entries if runs else ():
+            jobs = waiting_for(entry)
+            if entry.where == GONE:
+                reached["answer for the twins of a job that left"] += bool(jobs)
+            elif len(jobs) > 1:
+                reached["answer for twins of several fronts"] += any(
+                    job.source != entry.source for job in jobs)
+                reached["answer for twins of both classes"] += any(
+                    job.priority != entry.priority for job in jobs)
+                reached["answer for twins that are suspects"] += entry.is_alone
+
     def _judge_choice(self, engine: "Engine", batch: Batch) -> None:
         """The oracle of GPUs: none gets what one fell over or two classes at once, and CPU engines
         are parked."""
-        run = self.scheduler._engines[engine.index, engine.incarnation].runs[-1]
+        runs = self.scheduler._engines[engine.index, engine.incarnation].runs
+        run = next(run for run in runs if run.number == batch.batch)
         if engine.role == "gpu_engine":
             if len({entry.priority for entry in run.entries}) > 1:
                 self.house.violate("a GPU's batch is of both classes")
-            if any(row.ids in self.fell_on_gpus for row in batch.rows):
+            if any(job in self.fell_on_gpus for entry in run.entries
+                   for job in waiting_for(entry)):
                 self.house.violate("a GPU gets a text that a GPU fell over")
         elif self.scheduler._gpus():
             if not all(entry.is_alone or entry.is_for_cpu for entry in run.entries):
@@ -169,6 +187,10 @@ class Dispatcher(Process):
                         return
 
     def _act(self, now: float) -> None:
+        counts = self.scheduler.sharing.counts
+        for what, count, seen in zip(("known text", "text joined"), counts, self.shared_seen):
+            self.house.reached[what] += count - seen
+        self.shared_seen = counts.copy()
         for action in self.scheduler.take_actions(now):
             if isinstance(action, RunBatch):
                 end = self.by_key["engine", action.engine, action.incarnation]
@@ -278,8 +300,7 @@ class Engine(Process):
             self.link.send(Failed(batch.batch, False, "trap"))
         else:
             self.link.send(Done(batch.batch, self.took_us, 2 + self.generation % 3,
-                                b"".join(stamped(row.ids, self.generation)
-                                         for row in batch.rows)))
+                                b"".join(stamped(row, self.generation) for row in batch.rows)))
 
 
 class Forkserver(Process):
