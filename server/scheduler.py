@@ -14,22 +14,20 @@ While a GPU engine serves, it has all the work and CPU engines are parked: they 
 Each class has a lane there, with one batch that runs and one ahead, so a high job is given out at
 once whatever the low lane holds; only where high has had its share it waits for a low batch. As
 soon as none does they have it all. A GPU engine's death speaks against its device, not against
-texts: what it ran is for CPU engines from then on, unblamed. Costs of jobs are those of a CPU
-engine throughout; what a GPU makes of them is one factor.
+texts: what it ran is for CPU engines from then on, unblamed.
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
-from server.costs import CostModel, Pace
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
 from server.jobqueue import BATCH_CAP_MS, JobQueue
 from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
-                             SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed,
-                             Group, Note, Reason, Refusal, Result, Row, State)
+                             SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
+                             Reason, Refusal, Result, Row, State)
+from server.pool import Pool
 from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
@@ -38,11 +36,6 @@ SHORT_BATCH_MS = 5.0
 # A parked engine has given its memory back: its first batch takes about twice as long, and those
 # who wait have waited for a GPU before.
 COLD_CAP_MS = BATCH_CAP_MS / 2
-# The text by which a GPU's costs are compared with a CPU engine's.
-USUAL_TOKENS = 64
-# What an engine gets done moves by a tenth and more from second to second on a shared machine, and
-# who was let in must not wait for longer than was promised.
-SAFETY = 1.2
 STATE_INTERVAL_S = 0.05
 
 
@@ -52,17 +45,13 @@ class Scheduler:
     def __init__(self, incarnation: int, policy: Policy) -> None:
         self.incarnation = incarnation
         self.policy = policy
-        self.costs = CostModel(())
-        self.gpu_costs = CostModel(())
-        self._paces = {CPU: Pace(), GPU: Pace()}
-        self._costs_known: set[int] = set()
+        self.pool = Pool(policy.engines)
         self.is_ready = False
         self.recomputed = 0
         self.sharing = Sharing(policy.cache_bytes)
         self._queue = JobQueue(policy.high_share)
         self._by_source: dict[Source, dict[int, Entry]] = {}
         self._parts: dict[tuple[Source, int], Group] = {}
-        self._engines: dict[tuple[int, int], LinkedEngine] = {}
         self._unjudged: dict[tuple[int, int], list[Entry]] = {}
         self._verdicts: dict[tuple[int, int], bool] = {}
         self._next_batch = 1
@@ -112,7 +101,7 @@ class Scheduler:
 
     def _admit(self, source: Source, group: Group, now: float) -> None:
         hits = self.sharing.take_hits(group)
-        costs = [self.costs.share_ms(job.tokens) for job in group.jobs]
+        costs = [self.pool.costs[CPU].share_ms(job.tokens) for job in group.jobs]
         is_resent = any(job.sends > 1 for job in group.jobs)
         if not is_resent and self.sharing.adds_work(group):
             refusal = self._refusal(group, now)
@@ -142,65 +131,32 @@ class Scheduler:
             return Refusal(group.group, Reason.FULL, int(wait_ms) + 1)
         if self._queue.count and wait_ms > self.policy.max_wait_ms:
             return Refusal(group.group, Reason.WAIT, int(wait_ms - self.policy.max_wait_ms) + 1)
-        if group.deadline < math.inf and now + (wait_ms + self._alone_ms(group)) / 1e3 \
-                > group.deadline:
+        alone_ms = self.pool.alone_ms(len(group.jobs), sum(job.tokens for job in group.jobs))
+        if now + (wait_ms + alone_ms) / 1e3 > group.deadline:
             return Refusal(group.group, Reason.DEADLINE, int(wait_ms) + 1)
         return None
 
-    def _alone_ms(self, group: Group) -> float:
-        """How long the group itself takes on the engines that there are."""
-        tokens = sum(job.tokens for job in group.jobs)
-        whole = self.costs.estimate_ms(len(group.jobs), tokens)
-        return whole * self._speed() / min(len(group.jobs), max(len(self._serving()), 1))
-
     def wait_ms(self, priority: int) -> float:
-        """The estimated wait of a job that came now, on the safe side: queued cost ÷ engines,
-        restarts included."""
+        """The estimated wait of a job that came now, on the safe side."""
         ahead = self._queue.backlog_ms[HIGH]
         if priority == LOW:
             ahead += self._queue.backlog_ms[LOW]
-        gpus = self._gpus()
-        pace = self._paces[GPU if gpus else CPU].value
-        return SAFETY * ahead * self._speed() * pace / (
-            len(gpus) or max(len(self._engines), self.policy.engines, 1))
-
-    def _gpus(self) -> list[LinkedEngine]:
-        return [engine for engine in self._engines.values()
-                if engine.hello.kind == GPU and not engine.is_leaving]
-
-    def _serving(self) -> list[LinkedEngine]:
-        """The engines that have the work now: GPUs, if there is one."""
-        return self._gpus() or [engine for engine in self._engines.values()
-                                if engine.hello.kind == CPU]
-
-    def _speed(self) -> float:
-        """What one engine that serves takes of a CPU engine's time for the same text."""
-        return self._speed_of(GPU if self._gpus() else CPU)
-
-    def _speed_of(self, kind: int) -> float:
-        return 1.0 if kind == CPU else (
-            self.gpu_costs.share_ms(USUAL_TOKENS) / self.costs.share_ms(USUAL_TOKENS))
+        return self.pool.wait_ms(ahead)
 
     # ---- engines ------------------------------------------------------------------------
 
     def engine_hello(self, hello: EngineHello) -> None:
         """An engine's new link. The first measured costs are kept and refined from then on."""
         key = hello.index, hello.incarnation
-        if key in self._engines:
+        if key in self.pool.engines:
             self.engine_gone(*key)
         self.death(*key, False)         # its link was cut, it lives: nobody is to blame
-        if hello.kind not in self._costs_known and hello.costs:
-            self._costs_known.add(hello.kind)
-            if hello.kind == GPU:
-                self.gpu_costs = CostModel(hello.costs)
-            else:
-                self.costs = CostModel(hello.costs)
         self.is_ready = True
-        self._engines[key] = LinkedEngine(hello, deque())
+        self.pool.join(hello)
 
     def engine_gone(self, index: int, incarnation: int) -> None:
         """The end of an engine's link, after everything that it had sent was read."""
-        engine = self._engines.pop((index, incarnation), None)
+        engine = self.pool.engines.pop((index, incarnation), None)
         if engine is None:
             return
         if engine.hello.kind == GPU:
@@ -223,7 +179,7 @@ class Scheduler:
     def death(self, index: int, incarnation: int, is_fault: bool) -> None:
         """The master's verdict on an engine's death; it may come before the end of its link."""
         key = index, incarnation
-        if key in self._engines:
+        if key in self.pool.engines:
             self._verdicts[key] = is_fault
             return
         for entry in self._unjudged.pop(key, ()):
@@ -240,14 +196,14 @@ class Scheduler:
 
     def leaving(self, index: int, incarnation: int) -> None:
         """An engine is about to go: it answers what it has, and gets nothing more."""
-        engine = self._engines.get((index, incarnation))
+        engine = self.pool.engines.get((index, incarnation))
         if engine is not None:
             engine.is_leaving = True
 
     def done(self, index: int, incarnation: int, done: Done, now: float) -> bool:
         """A finished batch; False where it is nonsense or not one that this engine runs, so that
         its link should be closed."""
-        engine = self._engines.get((index, incarnation))
+        engine = self.pool.engines.get((index, incarnation))
         run = engine.find(done.batch) if engine is not None else None
         if run is None or engine.ahead_of(run):
             return False
@@ -256,11 +212,7 @@ class Scheduler:
             self.failed(index, incarnation, Failed(done.batch, False, "nonsense"))
             return False
         engine.runs.remove(run)
-        self._costs_of(engine).observe(len(run.entries), run.tokens, done.infer_us / 1e3)
-        self._paces[engine.hello.kind].observe(
-            sum(entry.cost_ms for entry in run.entries) * self._speed_of(engine.hello.kind),
-            1e3 * (now - max(run.sent_at, engine.free_at)))
-        engine.free_at = now
+        self.pool.learn(engine, run, done.infer_us / 1e3, now)
         by_source: dict[Source, list[Result]] = {}
         queued = []
         for place, entry in enumerate(run.entries):
@@ -280,7 +232,7 @@ class Scheduler:
 
     def failed(self, index: int, incarnation: int, failed: Failed) -> bool:
         """A batch that the engine could not compute though it lives: a fault of its input."""
-        engine = self._engines.get((index, incarnation))
+        engine = self.pool.engines.get((index, incarnation))
         if engine is None:
             return False
         engine.is_leaving = engine.is_leaving or failed.fatal
@@ -352,21 +304,21 @@ class Scheduler:
         return max(now, self._state_due)
 
     def _state(self) -> State:
-        return State(self.is_ready, len(self._serving()), self.incarnation,
+        return State(self.is_ready, len(self.pool.serving()), self.incarnation,
                      round(self.wait_ms(HIGH), 1), round(self.wait_ms(LOW), 1))
 
     @property
     def engines(self) -> list[tuple[int, int]]:
         """(index, incarnation) of every engine that is linked."""
-        return list(self._engines)
+        return list(self.pool.engines)
 
     def _fill_engines(self, now: float) -> None:
         while any([self._fill_lane(engine, place, depth, now) for depth in (0, 1)
-                   for engine in self._gpus() for place in (0, 1)]):
+                   for engine in self.pool.gpus() for place in (0, 1)]):
             pass
         for depth in (0, 1):
-            serving = self._serving()
-            for engine in self._engines.values():
+            serving = self.pool.serving()
+            for engine in self.pool.engines.values():
                 serves = engine in serving
                 engine.is_cold = engine.is_cold or not serves
                 if engine.hello.kind == GPU or engine.is_leaving or not self._queue.count:
@@ -375,10 +327,11 @@ class Scheduler:
                     continue
                 idle = sum(not other.runs for other in serving)
                 rows = engine.most_rows
-                entries = self._queue.choose_suspects(self.costs, rows, now)
+                entries = self._queue.choose_suspects(self.pool.costs[CPU], rows, now)
                 if not entries and serves:
                     cap_ms = COLD_CAP_MS if engine.is_cold else BATCH_CAP_MS
-                    entries = self._queue.choose(self.costs, rows, 1 / max(idle, 1), cap_ms, now)
+                    entries = self._queue.choose(self.pool.costs[CPU], rows, 1 / max(idle, 1),
+                                                 cap_ms, now)
                 self._run(engine, entries, now)
 
     def _fill_lane(self, engine: LinkedEngine, place: int, depth: int, now: float) -> bool:
@@ -388,14 +341,11 @@ class Scheduler:
             HIGH + LOW - self._queue.first_class()
         if not self._queue.count or engine.lane(priority) != depth:
             return False
-        idle = sum(not gpu.lane(priority) for gpu in self._gpus())
-        entries = self._queue.choose_of(priority, self.gpu_costs, engine.most_rows,
-                                        self._speed() / max(idle, 1), now, engine.lane(LOW) > 0)
+        idle = sum(not gpu.lane(priority) for gpu in self.pool.gpus())
+        entries = self._queue.choose_of(priority, self.pool.costs[GPU], engine.most_rows,
+                                        self.pool.speed() / max(idle, 1), now, engine.lane(LOW) > 0)
         self._run(engine, entries, now)
         return bool(entries)
-
-    def _costs_of(self, engine: LinkedEngine) -> CostModel:
-        return self.gpu_costs if engine.hello.kind == GPU else self.costs
 
     def _run(self, engine: LinkedEngine, entries: list[Entry], now: float) -> None:
         if not entries:
@@ -405,7 +355,7 @@ class Scheduler:
             entry.started_at = now
         priority = min(entry.priority for entry in entries)
         run = Run(self._next_batch, entries, tokens,
-                  self._costs_of(engine).estimate_ms(len(entries), tokens), priority, now)
+                  self.pool.estimate_ms(engine, len(entries), tokens), priority, now)
         self._next_batch += 1
         engine.runs.append(run)
         engine.is_cold = False

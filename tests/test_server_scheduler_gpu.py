@@ -194,7 +194,7 @@ def test_scheduler_first_cpu_costs_count_though_a_gpu_was_first():
     desk.add_gpu()
     assert desk.scheduler.is_ready
     desk.join(0, 1)
-    assert desk.scheduler.costs.share_ms(100) == pytest.approx(10.0, rel=0.1)
+    assert desk.scheduler.pool.costs[CPU].share_ms(100) == pytest.approx(10.0, rel=0.1)
     assert COSTS[1][2] == 10.0
 
 

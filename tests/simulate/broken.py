@@ -205,7 +205,7 @@ def gpu_death_blames_texts() -> Iterator[None]:
     real = Scheduler.engine_gone
 
     def engine_gone(self, index, incarnation):
-        engine = self._engines.get((index, incarnation))
+        engine = self.pool.engines.get((index, incarnation))
         if engine is not None and engine.hello.kind == GPU:
             engine.hello.kind = CPU
         real(self, index, incarnation)

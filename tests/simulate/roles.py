@@ -118,7 +118,7 @@ class Dispatcher(Process):
         elif isinstance(message, Cancel):
             scheduler.cancel(who[1:], message.jobs)
         elif isinstance(message, Done):
-            self._note_twins(scheduler._engines[who[1:]].runs)
+            self._note_twins(scheduler.pool.engines[who[1:]].runs)
             if not scheduler.done(*who[1:], message, now):
                 self.house.reached["result of an unknown batch"] += 1
                 self._drop(end)
@@ -134,7 +134,7 @@ class Dispatcher(Process):
             return
         del self.by_key[who]
         if end.peer.owner is not None and end.peer.owner.role == "gpu_engine":
-            self.fell_on_gpus.update(job for run in self.scheduler._engines[who[1:]].runs
+            self.fell_on_gpus.update(job for run in self.scheduler.pool.engines[who[1:]].runs
                                      for entry in run.entries for job in waiting_for(entry))
         if who[0] == "front":
             self.scheduler.front_gone(who[1:])
@@ -158,7 +158,7 @@ class Dispatcher(Process):
     def _judge_choice(self, engine: "Engine", batch: Batch) -> None:
         """The oracle of GPUs: none gets what one fell over or two classes at once, and CPU engines
         are parked."""
-        runs = self.scheduler._engines[engine.index, engine.incarnation].runs
+        runs = self.scheduler.pool.engines[engine.index, engine.incarnation].runs
         run = next(run for run in runs if run.number == batch.batch)
         if engine.role == "gpu_engine":
             if len({entry.priority for entry in run.entries}) > 1:
@@ -166,7 +166,7 @@ class Dispatcher(Process):
             if any(job in self.fell_on_gpus for entry in run.entries
                    for job in waiting_for(entry)):
                 self.house.violate("a GPU gets a text that a GPU fell over")
-        elif self.scheduler._gpus():
+        elif self.scheduler.pool.gpus():
             if not all(entry.is_alone or entry.is_for_cpu for entry in run.entries):
                 self.house.violate("a CPU engine works though a GPU serves")
 
@@ -175,7 +175,7 @@ class Dispatcher(Process):
         high lane has room, unless high has had its share and low is there."""
         scheduler = self.scheduler
         queue = scheduler._queue
-        for gpu in scheduler._gpus():
+        for gpu in scheduler.pool.gpus():
             lanes = Counter(run.priority for run in gpu.runs)
             if lanes[HIGH] == 2 or lanes[LOW] and queue._high_ahead_ms > 0:
                 continue
