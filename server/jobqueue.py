@@ -6,7 +6,6 @@ turn up to a cap in milliseconds. Nothing waits for company: batches grow becaus
 never because a timer says so.
 """
 
-import math
 from collections import deque
 
 from server.costs import CostModel
@@ -16,6 +15,9 @@ from server.turns import JOINED, QUEUED, RUNNING, Entry, Turns
 # For MiniLM on one core this is some 256 tokens, which reach 93 % of the best rate; 25 ms reached
 # 85 %. Larger batches mostly add latency.
 BATCH_CAP_MS = 45.0
+# A text that takes longer than this joins no batch that it makes longer than the cap: those who came
+# before it would wait for it.
+LONG_MS = BATCH_CAP_MS / 2
 # A low job may ride along in a high batch while that is shorter than this.
 RIDE_ALONG_MS = BATCH_CAP_MS / 4
 # Bytes of a row in a BATCH message beside its ids, rounded up.
@@ -158,9 +160,11 @@ class JobQueue:
         turns, spent_ms = self._turns[priority], 0.0
         while len(entries) < rows and (
                 not entries or costs.estimate_ms(len(entries), tokens) < limit_ms):
+            room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES
+            room_ms = max(BATCH_CAP_MS - costs.estimate_ms(len(entries), tokens), LONG_MS)
             # A row alone always fits: the loader sees to that.
-            room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES if entries else math.inf
-            entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3, room)
+            entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3, lambda entry: not entries or (
+                len(entry.ids) <= room and costs.share_ms(entry.tokens) <= room_ms))
             if entry is None:
                 break
             self._begin(entry)

@@ -16,7 +16,7 @@ pays, and jumps get at most half of the work while others wait.
 
 import heapq
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 QUEUED, RUNNING, HELD, GONE, JOINED = range(5)
@@ -98,14 +98,14 @@ class Turns:
         if entry.deadline < math.inf:
             heapq.heappush(self._urgent, (entry.deadline, entry.order, entry))
 
-    def take(self, now: float, slack_s: float, room_bytes: float) -> Entry | None:
+    def take(self, now: float, slack_s: float, fits: Callable[[Entry], bool]) -> Entry | None:
         """The next job, out of the queue; one with less than `slack_s` to its deadline jumps.
 
-        None where nothing waits, or where the next job's ids take more than `room_bytes`.
+        None where nothing waits, or where the next job is one that does not fit.
         """
         urgent = _first(self._urgent, now)
         if urgent is not None and urgent.deadline - now < slack_s and self._jumped_ms <= 0.0:
-            if len(urgent.ids) > room_bytes:
+            if not fits(urgent):
                 return None
             heapq.heappop(self._urgent)
             self._serve(self._flows[urgent.source, urgent.connection], urgent.cost_ms)
@@ -124,7 +124,7 @@ class Turns:
                 heapq.heappop(due)
                 del self._flows[flow.key]
                 continue
-            if len(entry.ids) > room_bytes:
+            if not fits(entry):
                 return None
             heapq.heappop(flow.jobs)
             self._serve(flow, entry.cost_ms)

@@ -57,3 +57,13 @@ def test_jobqueue_suspects_run_alone_and_first():
     suspect.is_alone = True
     queue.put(suspect)
     assert choose(queue) == [2] and choose(queue) == [1]
+
+
+def test_jobqueue_long_text_joins_no_batch_that_it_makes_longer_than_the_cap():
+    queue = JobQueue(0.8)
+    for job, tokens in enumerate((20, 300, 20, 4)):     # a token takes 0.1 ms
+        queue.put(entry(job, tokens=tokens, connection=job))
+    assert [choose(queue) for _ in range(3)] == [[0, 1, 2, 3], [], []]
+    for job, tokens in enumerate((200, 300, 20, 4)):
+        queue.put(entry(10 + job, tokens=tokens, connection=10 + job))
+    assert [choose(queue) for _ in range(3)] == [[10], [11, 12, 13], []]
