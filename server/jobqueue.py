@@ -128,11 +128,12 @@ class JobQueue:
         With several engines idle each takes its share, so that two texts run side by side.
         """
         first = self.first_class()
-        cap_ms = min(cap_ms, sum(self.backlog_ms) * share)
+        left_ms = sum(self.backlog_ms) * share
         entries: list[Entry] = []
         for priority in (first, HIGH + LOW - first):
             limit_ms = cap_ms if priority == first or first == LOW else min(cap_ms, RIDE_ALONG_MS)
-            spent_ms = self._gather(priority, entries, costs, limit_ms, rows, now)
+            spent_ms = self._gather(priority, entries, costs, limit_ms, left_ms, rows, now)
+            left_ms -= spent_ms
             self._account(priority, spent_ms, self._counts[LOW] > 0)
         return entries
 
@@ -147,21 +148,23 @@ class JobQueue:
         if priority == HIGH and has_low and self._high_ahead_ms > 0.0:
             return []
         entries: list[Entry] = []
-        limit_ms = min(BATCH_CAP_MS, self.backlog_ms[priority] * share)
-        spent_ms = self._gather(priority, entries, costs, limit_ms, rows, now)
+        spent_ms = self._gather(priority, entries, costs, BATCH_CAP_MS,
+                                self.backlog_ms[priority] * share, rows, now)
         self._account(priority, spent_ms, has_low or self._counts[LOW] > 0)
         return entries
 
     def _gather(self, priority: int, entries: list[Entry], costs: CostModel, limit_ms: float,
-                rows: int, now: float) -> float:
-        """Adds jobs of a class to a batch; the milliseconds of this engine that they add."""
+                left_ms: float, rows: int, now: float) -> float:
+        """Adds jobs of a class to a batch until that takes `limit_ms` as a whole, or they add
+        `left_ms`; the milliseconds of this engine that they add."""
         size = sum(len(entry.ids) + ROW_OVERHEAD_BYTES for entry in entries)
         tokens = sum(entry.tokens for entry in entries)
         turns, spent_ms = self._turns[priority], 0.0
         while len(entries) < rows and (
                 not entries or costs.estimate_ms(len(entries), tokens) < limit_ms):
             room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES
-            room_ms = max(BATCH_CAP_MS - costs.estimate_ms(len(entries), tokens), LONG_MS)
+            room_ms = min(max(BATCH_CAP_MS - costs.estimate_ms(len(entries), tokens), LONG_MS),
+                          2 * (left_ms - spent_ms))     # nearest to what it should add
             # A row alone always fits: the loader sees to that.
             entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3, lambda entry: not entries or (
                 len(entry.ids) <= room and costs.share_ms(entry.tokens) <= room_ms))
