@@ -105,9 +105,10 @@ class Client:
             if is_sending and now >= last_planned:
                 is_sending = False
                 self.cpu_share = (time.process_time() - spent) / max(now - begin, 1e-3)
-            if self._progress and now >= report_at:
+            if now >= report_at:
                 report_at += PROGRESS_EVERY_S
-                self._progress(self._state(now - begin, len(plan)))
+                if self._progress:
+                    self._progress(self._state(now - begin, len(plan)))
             self._wait(report_at)
         self.took_s = time.perf_counter() - begin
         self._close(time.perf_counter())

@@ -105,6 +105,12 @@ def test_load_known_delays_are_reported_within_two_percent(serve):
     pytest.skip("the machine was too busy: the client was the limit four times")
 
 
+def test_load_client_that_waits_takes_no_processor_time(serve):
+    client = Client("127.0.0.1", serve(lambda head, text: OK), 1)
+    outcomes = client.run([Planned(2.0, make_request("x", "/infer", "a", False, None))], 2.0)
+    assert outcomes[0].is_good and client.cpu_share < 0.25      # half of the time if it spins
+
+
 @pytest.mark.parametrize("connections", [200, 2])
 def test_load_stall_is_in_every_latency_planned_meanwhile(connections, serve):
     lock, stall = threading.Lock(), []
