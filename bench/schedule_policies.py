@@ -1,6 +1,7 @@
 """Orders of work for simulated schedules: the server's own, and three that others use (pure).
 
-Ours is server.scheduler.Scheduler behind one server.inflight.InFlight a front, as they are. The
+Ours is server.scheduler.Scheduler behind a front's server.inflight.InFlight and
+server.returns.Returns for each front, as they are. The
 others admit by the same rule (429 past an estimated wait) and differ in order and batches alone:
 FIFO without padding; the shortest first, padded to the longest of the batch; and fixed buckets, the
 oldest text's, padded to the bucket's length.
@@ -21,6 +22,7 @@ from server.dispatch import RunBatch, SendNotes, SendRefused, SendResults, SendS
 from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups
 from server.jobqueue import BATCH_CAP_MS
 from server.messages import CPU, HIGH, LOW, Done, EngineHello, Refused, Results, Row
+from server.returns import Returns
 from server.scheduler import Policy, Scheduler
 
 MAX_JOBS = 10_000
@@ -75,6 +77,8 @@ class Ours:
         self.scheduler = Scheduler(1, Policy(engines, max_wait_ms))
         self._fronts = [InFlight(index, 1, 1, Limits(max_wait_ms), 0.0)
                         for index in range(fronts)]
+        self._returns = [Returns(0.0) for _ in range(fronts)]
+        self._connections: dict[int, int] = {}
         self._events: list[Start | Ended] = []
         self._batches: list[deque[RunBatch]] = [deque() for _ in range(engines)]
         for front in self._fronts:
@@ -90,8 +94,9 @@ class Ours:
         priority = HIGH if request.high else LOW
         refusal = front.early_refusal(priority, now)
         if refusal is not None:
-            self._events.append(Ended(number, refusal.retry_ms))
+            self._refuse(number, connection, refusal.retry_ms, now)
             return
+        self._connections[number] = connection
         front.open(number, connection, priority, None, [
             Row(tokens, tokens, b"%d.%d" % (number, place) + bytes(2 * tokens))
             for place, tokens in enumerate(request.tokens)], now)
@@ -139,9 +144,16 @@ class Ours:
             elif isinstance(action, SendCancel):
                 self.scheduler.cancel(source, action.cancel.jobs)
             elif isinstance(action, Finish):
-                outcome = action.outcome
-                self._events.append(Ended(action.group, 0 if outcome.kind == "ok"
-                                          else max(outcome.retry_ms, 1)))
+                connection = self._connections.pop(action.group)
+                if action.outcome.kind == "ok":
+                    self._returns[front.hello.front].answered(now)
+                    self._events.append(Ended(action.group))
+                else:
+                    self._refuse(action.group, connection, action.outcome.retry_ms, now)
+
+    def _refuse(self, number: int, connection: int, retry_ms: int, now: float) -> None:
+        returns = self._returns[connection % len(self._fronts)]
+        self._events.append(Ended(number, max(returns.give_ms(retry_ms, now), 1)))
 
 
 @dataclass(eq=False)

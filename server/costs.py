@@ -1,16 +1,17 @@
 """What a batch costs in milliseconds: fitted to measured points, refined by every batch (pure).
 
-cost(texts, tokens) = (base + text · texts + token · tokens) · correction[size class], where the
-line is fitted once to the points that an engine measured and the correction follows what batches
-of that size class really took. Example: base 1, text 0.1, token 0.02: 4 texts of 50 tokens cost
-1 + 0.4 + 4 = 5.4 ms.
+cost(texts, tokens) = (base + text · texts + token · tokens) · drift · shape[size class], where the
+line is fitted once to the points that an engine measured. The drift follows what any batch really
+took, so that a machine which slows down is slower for sizes too that do not come up; the shape,
+slowly, what batches of one size took beside the others. Example: base 1, text 0.1, token 0.02:
+4 texts of 50 tokens cost 1 + 0.4 + 4 = 5.4 ms.
 """
 
 import math
 from collections.abc import Sequence
 
-# How far one batch moves its size class: about the last 16 batches count.
-LEARNING_RATE = 1 / 16
+# How far one batch moves the drift, and the shape: about the last 16 count, and the last 128.
+DRIFT_RATE, SHAPE_RATE = 1 / 16, 1 / 128
 # A single batch on a preempted core must not make everything look ten times as dear.
 WORST_RATIO, BEST_RATIO = 4.0, 0.25
 SIZE_CLASSES = 24
@@ -24,11 +25,12 @@ class CostModel:
 
     def __init__(self, points: Sequence[tuple[int, int, float]]) -> None:
         self.base_ms, self.text_ms, self.token_ms = _fit(points)
-        self._correction = [1.0] * SIZE_CLASSES
+        self._drift = 1.0
+        self._shape = [1.0] * SIZE_CLASSES
 
     def estimate_ms(self, texts: int, tokens: int) -> float:
-        return max(self._line_ms(texts, tokens) * self._correction[_size_class(tokens)],
-                   SMALLEST_MS)
+        correction = self._drift * self._shape[_size_class(tokens)]
+        return max(self._line_ms(texts, tokens) * correction, SMALLEST_MS)
 
     def share_ms(self, tokens: int) -> float:
         """What one more text of `tokens` tokens adds to a batch that runs anyway, by the line: how
@@ -37,10 +39,10 @@ class CostModel:
 
     def observe(self, texts: int, tokens: int, took_ms: float) -> None:
         """Learns from a finished batch."""
-        line_ms = max(self._line_ms(texts, tokens), SMALLEST_MS)
-        ratio = min(max(took_ms / line_ms, BEST_RATIO), WORST_RATIO)
-        place = _size_class(tokens)
-        self._correction[place] += LEARNING_RATE * (ratio - self._correction[place])
+        ratio = took_ms / self.estimate_ms(texts, tokens)
+        excess = min(max(ratio, BEST_RATIO), WORST_RATIO) - 1.0
+        self._drift *= 1.0 + DRIFT_RATE * excess
+        self._shape[_size_class(tokens)] *= 1.0 + SHAPE_RATE * excess
 
     def _line_ms(self, texts: int, tokens: int) -> float:
         return self.base_ms + self.text_ms * texts + self.token_ms * tokens

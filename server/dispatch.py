@@ -17,6 +17,7 @@ class Policy:
     max_jobs: int = 10_000
     max_bytes: int = 64 << 20
     cache_bytes: int = 0
+    max_age_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

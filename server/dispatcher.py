@@ -50,7 +50,7 @@ class Dispatcher:
         self.listener = spec.dispatcher_listener
         self.scheduler = Scheduler(spec.incarnation, Policy(
             settings.engines, settings.max_wait_ms, settings.high_share,
-            cache_bytes=settings.cache_mb << 20))
+            max_age_s=settings.max_age_s, cache_bytes=settings.cache_mb << 20))
         self.peers: dict[int, _Peer] = {}
         self.fronts: dict[tuple[int, int], _Peer] = {}
         self.engines: dict[tuple[int, int], _Peer] = {}

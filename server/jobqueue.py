@@ -6,6 +6,7 @@ turn up to a cap in milliseconds. Nothing waits for company: batches grow becaus
 never because a timer says so.
 """
 
+import math
 from collections import deque
 
 from server.costs import CostModel
@@ -15,8 +16,8 @@ from server.turns import JOINED, QUEUED, RUNNING, Entry, Turns
 # For MiniLM on one core this is some 256 tokens, which reach 93 % of the best rate; 25 ms reached
 # 85 %. Larger batches mostly add latency.
 BATCH_CAP_MS = 45.0
-# A text that takes longer than this joins no batch that it makes longer than the cap: those who came
-# before it would wait for it.
+# A text that takes longer than this joins no batch that it makes longer than the cap: those who
+# came before it would wait for it.
 LONG_MS = BATCH_CAP_MS / 2
 # A low job may ride along in a high batch while that is shorter than this.
 RIDE_ALONG_MS = BATCH_CAP_MS / 4
@@ -37,6 +38,7 @@ class JobQueue:
         self._high_ahead_ms = 0.0
         self._turns = (Turns(), Turns())
         self._suspects: deque[Entry] = deque()
+        self._suspects_ms = 0.0
 
     def put(self, entry: Entry) -> None:
         """Queues a job, or lets it wait for the batch that its twin is in."""
@@ -50,6 +52,7 @@ class JobQueue:
         self._owe(entry)
         if entry.is_alone or entry.is_for_cpu:
             self._suspects.append(entry)
+            self._suspects_ms += entry.cost_ms
         else:
             self._turns[entry.priority].put(entry)
 
@@ -59,6 +62,12 @@ class JobQueue:
         self._counts[entry.priority] -= 1
         self.size_bytes -= len(entry.ids)
         self._owe_no_more(entry)
+        if entry.is_alone or entry.is_for_cpu:
+            self._suspects_ms -= entry.cost_ms
+        else:
+            self._turns[entry.priority].discount(entry)
+        if not self.count:
+            self._suspects_ms = 0.0
         if not self._counts[entry.priority]:
             self.backlog_ms[entry.priority] = 0.0       # rounding must not add up over days
 
@@ -100,6 +109,23 @@ class JobQueue:
                     job.where = JOINED
         self.discount(entry)
         entry.where = RUNNING
+
+    def ahead_ms(self, priority: int, source: tuple[int, int] | None = None, connection: int = 0,
+                 more_ms: float = 0.0) -> float:
+        """The work that goes before a new job of a connection, which asks for `more_ms` before that
+        job; without `source` of one that has nothing waiting. High goes before low, but gets no
+        more than a batch and its share meanwhile."""
+        own_ms = self._turns[priority].ahead_ms(source, connection, more_ms) + self._suspects_ms
+        own_ms = min(own_ms, self.backlog_ms[priority])
+        if priority == HIGH:
+            return own_ms
+        low_share = 1.0 - self._high_share
+        return own_ms + min(self.backlog_ms[HIGH], BATCH_CAP_MS + (
+            own_ms * self._high_share / low_share if low_share else math.inf))
+
+    def waiting(self, priority: int, source: tuple[int, int], connection: int) -> int:
+        """How many jobs of that class and connection wait, suspects left out."""
+        return self._turns[priority].waiting(source, connection)
 
     def choose_suspects(self, costs: CostModel, rows: int, now: float) -> list[Entry]:
         """The next batch of suspects, for a CPU engine; one that runs alone, or several."""

@@ -53,12 +53,12 @@ class Pool:
         return 1.0 if kind == CPU else (
             self.costs[GPU].share_ms(USUAL_TOKENS) / self.costs[CPU].share_ms(USUAL_TOKENS))
 
-    def wait_ms(self, ahead_ms: float) -> float:
-        """How long so much work takes to begin, on the safe side, with the engines that are being
-        started again."""
+    def drain(self) -> float:
+        """The milliseconds that pass for each of queued work, on the safe side, with the engines
+        that are being started again."""
         gpus = self.gpus()
         pace = self._paces[GPU if gpus else CPU].value
-        return SAFETY * ahead_ms * self.speed() * pace / (
+        return SAFETY * self.speed() * pace / (
             len(gpus) or max(len(self.engines), self._planned, 1))
 
     def alone_ms(self, texts: int, tokens: int) -> float:

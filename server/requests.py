@@ -7,6 +7,7 @@ flight comes back through `finish`.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from server import log
@@ -15,12 +16,16 @@ from server.connection import NEVER, Connection, Exchange
 from server.errors import ClientError
 from server.inflight import InFlight, Outcome
 from server.mapped import PARKED, BodySource, FileSource, Window, Windows
+from server.messages import Reason
 from server.metrics import Page
 from server.replies import TEXT, Replies
+from server.returns import Returns
 from server.routes import FILE, RECORDS, Plan
 from server.status import Status
 
 PIECES_S = 0.004            # a turn's share for such pieces
+# Refusals whose returns are spread; a deadline that is too short stays so.
+SPREAD = (Reason.WAIT.name.lower(), Reason.FULL.name.lower())
 
 
 class Work(NamedTuple):
@@ -55,6 +60,7 @@ class Requests:
         self._streams: set[Windows] = set()
         self._counted: dict[tuple[str, int], Callable[[], None]] = {}
         self._has_worked = False
+        self._returns = Returns(time.monotonic())
 
     def take(self, exchange: Exchange, content: bytes, now: float) -> None:
         """Answers a request whose body is there, or begins to."""
@@ -164,6 +170,8 @@ class Requests:
 
     def refuse(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
         """Answers with what is not "ok", and counts it among refusals if it is one."""
+        if outcome.reason in SPREAD:
+            outcome = replace(outcome, retry_ms=self._returns.give_ms(outcome.retry_ms, now))
         reason = self._replies.refuse_outcome(exchange, outcome, now)
         if reason:
             self._page.counter("refused_total", reason=reason).add()
@@ -181,6 +189,7 @@ class Requests:
                 stream.ended(target, outcome, now)
             elif outcome.kind == "ok":
                 exchange.group = 0
+                self._returns.answered(now)
                 self.classifier.finish(exchange, outcome)
             else:
                 exchange.group = 0

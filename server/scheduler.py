@@ -20,13 +20,14 @@ texts: what it ran is for CPU engines from then on, unblamed.
 import math
 from collections.abc import Sequence
 
+from server.admission import Work, refusal
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
 from server.jobqueue import BATCH_CAP_MS, JobQueue
 from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
-                             Reason, Refusal, Result, Row, State)
+                             Result, Row, State)
 from server.pool import Pool
 from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
@@ -104,9 +105,11 @@ class Scheduler:
         costs = [self.pool.costs[CPU].share_ms(job.tokens) for job in group.jobs]
         is_resent = any(job.sends > 1 for job in group.jobs)
         if not is_resent and self.sharing.adds_work(group):
-            refusal = self._refusal(group, now)
-            if refusal is not None:
-                self._actions.append(SendRefused(source, refusal))
+            refused = refusal(self._queue, self.policy, source, group, now, Work(
+                sum(costs), self.pool.alone_ms(
+                    len(group.jobs), sum(job.tokens for job in group.jobs)), self.pool.drain()))
+            if refused is not None:
+                self._actions.append(SendRefused(source, refused))
                 return
         if hits:
             self.sharing.counts[0] += len(hits)
@@ -123,25 +126,9 @@ class Scheduler:
             self.sharing.enter(entry)
             self._queue.put(entry)
 
-    def _refusal(self, group: Group, now: float) -> Refusal | None:
-        wait_ms = self.wait_ms(group.priority)
-        size = sum(len(job.ids) for job in group.jobs)
-        if self._queue.count and (self._queue.count + len(group.jobs) > self.policy.max_jobs
-                             or self._queue.size_bytes + size > self.policy.max_bytes):
-            return Refusal(group.group, Reason.FULL, int(wait_ms) + 1)
-        if self._queue.count and wait_ms > self.policy.max_wait_ms:
-            return Refusal(group.group, Reason.WAIT, int(wait_ms - self.policy.max_wait_ms) + 1)
-        alone_ms = self.pool.alone_ms(len(group.jobs), sum(job.tokens for job in group.jobs))
-        if now + (wait_ms + alone_ms) / 1e3 > group.deadline:
-            return Refusal(group.group, Reason.DEADLINE, int(wait_ms) + 1)
-        return None
-
     def wait_ms(self, priority: int) -> float:
-        """The estimated wait of a job that came now, on the safe side."""
-        ahead = self._queue.backlog_ms[HIGH]
-        if priority == LOW:
-            ahead += self._queue.backlog_ms[LOW]
-        return self.pool.wait_ms(ahead)
+        """The estimated wait of a job that came now on a connection that has nothing waiting."""
+        return self._queue.ahead_ms(priority) * self.pool.drain()
 
     # ---- engines ------------------------------------------------------------------------
 

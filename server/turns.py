@@ -64,24 +64,31 @@ class Twins:
 
 
 class _Flow:
-    __slots__ = ("key", "jobs", "virtual_ms")
+    """`waiting_ms` is the cost of its `count` jobs that wait, `head_ms` that of the next one."""
+
+    __slots__ = ("key", "jobs", "virtual_ms", "count", "waiting_ms", "head_ms", "is_listed")
 
     def __init__(self, key: Hashable, virtual_ms: float) -> None:
         self.key = key
         self.jobs: list[tuple[float, int, Entry]] = []
         self.virtual_ms = virtual_ms
+        self.count = 0
+        self.waiting_ms = self.head_ms = 0.0
+        self.is_listed = False
 
 
 class Turns:
-    """The queue of one class. Jobs leave it by `take`, or lazily after they became GONE.
+    """The queue of one class. Jobs leave it by `take`, or lazily after `discount`.
 
-    A flow is known only while something of it waits, or while it is ahead of the class's time
-    because it jumped: otherwise the class's time has reached its own, and nothing is lost.
+    A flow is known only while something of it waits. `heads_ms` is the cost of all flows' next
+    jobs: what a connection that has nothing waiting finds ahead of it.
     """
 
     def __init__(self) -> None:
+        self.heads_ms = 0.0
         self._flows: dict[Hashable, _Flow] = {}
-        self._due: list[tuple[float, bool, int, _Flow]] = []    # every flow, once
+        # Every flow that has a job to give, once.
+        self._due: list[tuple[float, bool, int, _Flow]] = []
         self._urgent: list[tuple[float, int, Entry]] = []
         self._virtual_ms = 0.0
         self._jumped_ms = 0.0           # by how much jumps are ahead of the others' work
@@ -93,15 +100,46 @@ class Turns:
         flow = self._flows.get(key)
         if flow is None:
             flow = self._flows[key] = _Flow(key, self._virtual_ms)
-            heapq.heappush(self._due, self._place(flow, is_new=True))
+        flow.count += 1
+        flow.waiting_ms += entry.cost_ms
         heapq.heappush(flow.jobs, (entry.deadline, entry.order, entry))
         if entry.deadline < math.inf:
             heapq.heappush(self._urgent, (entry.deadline, entry.order, entry))
+        if not flow.is_listed:
+            flow.is_listed = True
+            flow.virtual_ms = max(flow.virtual_ms, self._virtual_ms)
+            self._set_head(flow, entry.cost_ms)
+            heapq.heappush(self._due, self._place(flow, is_new=True))
+
+    def discount(self, entry: Entry) -> None:
+        """A job that was put waits no more, taken or gone; called once for each."""
+        flow = self._flows[entry.source, entry.connection]
+        flow.count -= 1
+        flow.waiting_ms -= entry.cost_ms
+        if not flow.count:
+            self._set_head(flow, 0.0)
+            del self._flows[flow.key]           # its place is dropped when it is met
+            if not self._flows:
+                self.heads_ms = 0.0             # rounding must not add up over days
+
+    def ahead_ms(self, source: tuple[int, int] | None, connection: int,
+                 more_ms: float = 0.0) -> float:
+        """The work that goes before a new job of that connection: a job of each flow, and as much
+        of each, up to MOST_SHARERS, as the connection itself has waiting and `more_ms`."""
+        flow = self._flows.get((source, connection))
+        own_ms = more_ms + (flow.waiting_ms if flow is not None else 0.0)
+        return self.heads_ms + own_ms * min(len(self._flows), MOST_SHARERS)
+
+    def waiting(self, source: tuple[int, int], connection: int) -> int:
+        """How many jobs of that connection wait."""
+        flow = self._flows.get((source, connection))
+        return flow.count if flow is not None else 0
 
     def take(self, now: float, slack_s: float, fits: Callable[[Entry], bool]) -> Entry | None:
         """The next job, out of the queue; one with less than `slack_s` to its deadline jumps.
 
-        None where nothing waits, or where the next job is one that does not fit.
+        None where nothing waits, or where the next job does not fit, which stays the next one. The
+        caller discounts what it gets.
         """
         urgent = _first(self._urgent, now)
         if urgent is not None and urgent.deadline - now < slack_s and self._jumped_ms <= 0.0:
@@ -120,9 +158,8 @@ class Turns:
                 continue
             entry = _first(flow.jobs, now)
             self._virtual_ms = max(self._virtual_ms, due_ms)
-            if entry is None:
-                heapq.heappop(due)
-                del self._flows[flow.key]
+            if entry is None:                       # all gone, or late: their fronts cancel them
+                self._unlist(flow)
                 continue
             if not fits(entry):
                 return None
@@ -141,13 +178,23 @@ class Turns:
         self._virtual_ms += cost_ms / min(len(self._flows), MOST_SHARERS)
 
     def _list_again(self, flow: _Flow, now: float) -> None:
-        """Gives the flow that was served, the first of all, its next place; forgets it if it has
-        nothing more."""
-        if _first(flow.jobs, now) is not None:
-            heapq.heapreplace(self._due, self._place(flow))
-        else:
-            heapq.heappop(self._due)
-            del self._flows[flow.key]
+        """Gives the flow that was served, the first of all, its next place."""
+        following = _first(flow.jobs, now)
+        if following is None:
+            self._unlist(flow)
+            return
+        self._set_head(flow, following.cost_ms)
+        heapq.heapreplace(self._due, self._place(flow))
+
+    def _unlist(self, flow: _Flow) -> None:
+        """Takes the first of all flows from the list."""
+        heapq.heappop(self._due)
+        flow.is_listed = False
+        self._set_head(flow, 0.0)
+
+    def _set_head(self, flow: _Flow, cost_ms: float) -> None:
+        self.heads_ms += cost_ms - flow.head_ms
+        flow.head_ms = cost_ms
 
     def _place(self, flow: _Flow, is_new: bool = False) -> tuple[float, bool, int, _Flow]:
         """Of flows that are equally far those that had nothing yet go first."""

@@ -25,11 +25,11 @@ THIRD_PARTY = {"numpy", "torch", "psutil", "pynvml"}
 TEST_ONLY = {"pytest", "_pytest"}
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "manager"}
 
-PURE = ("server.http1", "server.inflight", "server.scheduler", "server.costs", "server.pool",
-        "server.linked", "server.supervise", "server.generation", "server.orders", "server.reloads",
-        "server.leases", "server.self_test", "server.messages", "server.dispatch",
-        "server.pressure", "server.visible", "model.grid", "model.scores", "server.sharing",
-        "server.cache", "server.turns", "server.jobqueue")
+PURE = ("server.http1", "server.inflight", "server.scheduler", "server.admission", "server.costs",
+        "server.pool", "server.linked", "server.supervise", "server.generation", "server.orders",
+        "server.reloads", "server.returns", "server.leases", "server.self_test", "server.messages",
+        "server.dispatch", "server.pressure", "server.visible", "model.grid", "model.scores",
+        "server.sharing", "server.cache", "server.turns", "server.jobqueue")
 # What a pure module must not reach: the outside world, clocks, and chance that is not handed in.
 IMPURE = {"socket", "selectors", "select", "ssl", "os", "io", "pathlib", "tempfile", "shutil",
           "mmap", "time", "threading", "multiprocessing", "subprocess", "signal", "asyncio",

@@ -44,3 +44,23 @@ def test_pace_follows_the_work_of_the_last_second_and_no_single_outlier():
     for _ in range(100):
         pace.observe(1.0, 9.0)          # little work says little
     assert pace.value < 3.0
+
+
+def test_costs_machine_that_slows_down_is_slower_for_sizes_that_do_not_come_up():
+    costs = CostModel([(1, 10, 1.0), (1, 100, 10.0), (10, 100, 10.0), (10, 1000, 100.0)])
+    for _ in range(100):
+        costs.observe(10, 300, 60.0)
+    assert costs.estimate_ms(10, 300) == pytest.approx(60.0, rel=0.05)
+    assert costs.estimate_ms(5, 100) == pytest.approx(20.0, rel=0.25)
+    for _ in range(100):
+        costs.observe(10, 300, 30.0)
+    assert costs.estimate_ms(5, 100) == pytest.approx(10.0, rel=0.1)
+
+
+def test_costs_size_that_is_dearer_than_the_line_is_learned_beside_the_others():
+    costs = CostModel([(1, 10, 1.0), (1, 100, 10.0), (10, 100, 10.0), (10, 1000, 100.0)])
+    for _ in range(2000):
+        costs.observe(1, 50, 5.0)
+        costs.observe(1, 500, 75.0)
+    assert costs.estimate_ms(1, 50) == pytest.approx(5.0, rel=0.05)
+    assert costs.estimate_ms(1, 500) == pytest.approx(75.0, rel=0.05)

@@ -19,7 +19,8 @@ def desk():
     listener = link.listen(name)
     ours, theirs = Control.pair()
     dispatcher = Dispatcher(SimpleNamespace(
-        settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, high_share=0.8, cache_mb=1),
+        settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, max_age_s=60.0, high_share=0.8,
+                                 cache_mb=1),
         generation=1, incarnation=1, control=theirs, page=Registry(1, 1).page("dispatcher", 0),
         dispatcher_listener=listener))
     links = []

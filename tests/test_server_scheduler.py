@@ -88,20 +88,55 @@ def test_scheduler_full_queue_refuses_groups_whole():
     desk = Desk(max_jobs=10, max_wait_ms=1e9)
     desk.ask(texts=9, tokens=1000)
     desk.act()                              # one runs, eight wait
-    desk.ask(texts=3)
+    desk.ask(texts=3, connection=2)
     (refused,) = desk.act()[SendRefused]
     assert refused.refusal.reason == Reason.FULL
-    desk.ask(texts=2)
+    desk.ask(texts=2, connection=2)
     assert SendRefused not in desk.act()
+
+
+def test_scheduler_connection_with_half_of_the_places_leaves_the_rest_to_others():
+    desk = Desk(max_jobs=100, max_wait_ms=1e9)
+    desk.ask(texts=51, tokens=1000)
+    desk.act()                              # one runs, fifty wait
+    desk.ask(texts=1)
+    (refused,) = desk.act()[SendRefused]
+    assert refused.refusal.reason == Reason.FULL
+    desk.ask(texts=40, connection=2)
+    assert SendRefused not in desk.act()
+
+
+def test_scheduler_large_request_makes_nobody_else_wait_or_come_back():
+    desk = Desk()
+    desk.ask(texts=256, tokens=512, connection=1)       # 13 s of work
+    desk.act()
+    desk.ask(tokens=10, connection=1)
+    (refused,) = desk.act()[SendRefused]
+    assert refused.refusal.reason == Reason.WAIT and refused.refusal.retry_ms > 10_000
+    (small,) = desk.ask(tokens=10, connection=2)
+    assert SendRefused not in desk.act()
+    desk.finish(ms=51)
+    assert small in desk.jobs_at(0)[0]
+
+
+def test_scheduler_group_that_could_not_end_in_time_is_refused():
+    desk = Desk(max_age_s=60.0)
+    for connection in (1, 2):
+        desk.ask(texts=256, tokens=512, connection=connection)
+    assert SendRefused not in desk.act()                # 26 s of work
+    desk.ask(texts=256, tokens=512, connection=3)
+    (refused,) = desk.act()[SendRefused]
+    assert refused.refusal.reason == Reason.WAIT and 8_000 < refused.refusal.retry_ms < 24_000
 
 
 def test_scheduler_deadline_shorter_than_the_wait_refuses():
     desk = Desk()
     desk.ask(texts=10, tokens=100, connection=1)
-    desk.ask(connection=2, deadline=0.05)
+    desk.ask(connection=1, deadline=0.05)
     (refused,) = desk.act()[SendRefused]
     assert refused.refusal.reason == Reason.DEADLINE
-    desk.ask(connection=2, deadline=0.5)
+    desk.ask(connection=1, deadline=0.5)
+    desk.ask(connection=2, deadline=0.05)   # has a turn before the others' last
     assert SendRefused not in desk.act()
 
 

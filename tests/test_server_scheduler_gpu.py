@@ -88,7 +88,7 @@ def test_scheduler_cpu_engine_that_was_parked_begins_with_half_a_batch(desk):
     desk.act()
     for engine in (0, 1):
         first = len(desk.jobs_at(engine)[0])
-        desk.finish(engine)
+        desk.finish(engine, ms=first)
         then = len(desk.jobs_at(engine)[0])
         assert first - 1 < COLD_CAP_MS <= first and then - 1 < BATCH_CAP_MS <= then
 

@@ -138,7 +138,7 @@ def test_sharing_joining_costs_no_wait_and_is_not_refused():
     desk.ask_for(0, tokens=300)
     desk.act()
     desk.ask_for(1, tokens=400)
-    desk.ask_for(2, tokens=400)
+    desk.ask_for(2, tokens=400, connection=99)
     waited = desk.scheduler.wait_ms(LOW)
     for connection in range(50):
         desk.ask_for(2, tokens=400, connection=connection)
