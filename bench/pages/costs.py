@@ -33,7 +33,7 @@ MEANINGS = {
     "tokenize_open": "what a front pays to open a tokeniser's tables",
     "tokenize_worst_body": "a body of 4 MiB made to be slow, whole",
     "tokenize_longest_step": "the longest piece of work of it, between which a front serves others"}
-PREFIXES = ("front.", "serve.", "tokenize")
+PREFIXES = ("front.", "serve.", "tokenize", "cache.")
 TELLING = ("model", "texts", "file", "after", "body", "requests_per_s", "last_p99_ms", "engines")
 
 

@@ -63,18 +63,18 @@ def section(one: Section, source: str) -> str:
         if place < len(one.tables) and len(one.tables) == len(one.plots):
             parts.append(details(one.tables[place]))
     if len(one.tables) != len(one.plots):
-        parts += [details(table) if one.plots else table_of(table) for table in one.tables]
+        parts += [details(table, table.title) if one.plots else table_of(table)
+                  for table in one.tables]
     parts += [f'<p class="source">{text(source)}</p>' if source else "", "</section>"]
     return "\n".join(filter(None, parts))
 
 
-def details(table: Table) -> str:
+def details(table: Table, summary: str = "The figures as a table") -> str:
     """A table that unfolds."""
-    return (f"<details><summary>{text('Figures: ' + table.title)}</summary>"
-            f"{table_of(table, has_caption=False)}</details>")
+    return f"<details><summary>{text(summary)}</summary>{table_of(table)}</details>"
 
 
-def table_of(table: Table, has_caption: bool = True) -> str:
+def table_of(table: Table) -> str:
     """A table that scrolls by itself where the page is narrower; numbers stand to the right."""
     is_number = [place > 0 and any(row[place] for row in table.rows)
                  and all(_is_number(row[place]) for row in table.rows)
@@ -91,9 +91,8 @@ def table_of(table: Table, has_caption: bool = True) -> str:
         if table.strips:
             cells.append(f"<td>{strip(table.strips[place])}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
-    caption = f"<caption>{text(table.title)}</caption>" if has_caption else ""
     return (f'<div class="wide-table" tabindex="0" role="region" '
-            f'aria-label="{escape(table.title)}"><table>{caption}<thead><tr>{head}</tr></thead>'
+            f'aria-label="{escape(table.title)}"><table><caption>{text(table.title)}</caption><thead><tr>{head}</tr></thead>'
             f"<tbody>{''.join(body)}</tbody></table></div>")
 
 

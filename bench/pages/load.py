@@ -77,7 +77,7 @@ def goodput_section(figures: Sequence[Figure]) -> Section:
             (Series("offered", offered, "dashed", ""), Series("answered", answered, "s0")),
             _load_axis(list(good.values())), Axis("requests, % of capacity", ticks),
             (100.0, "more than it can do"), None,
-            ("offered", "answered", "refused: 429, Retry-After"))))
+            ("offered", "answered", _gap_words(good[last], refused.get(last))))))
         tables.append(Table(
             f"{title}: median of the rounds (least{DASH}largest)",
             ("load", "offered requests/s", "2xx a second", "% of capacity", "429, % of requests",
@@ -88,16 +88,15 @@ def goodput_section(figures: Sequence[Figure]) -> Section:
                    readable(100 * _number(one, "client_cpu_share")),
                    "; ".join(one.facts.get("client_limits") or ()) or "no")
                   for load, one in good.items())))
-    obeyed = joined([f"{percent(one.value, 4)} of {one.text('retried')} requests of "
-                     f"{one.text('model')} that were refused at {percent(one.facts['load'], 3)} "
-                     "succeeded when they came back at the time that Retry-After names"
+    obeyed = joined([f"{percent(one.value, 4)} of {one.text('retried')} ({one.text('model')})"
                      for one in retries])
     return Section(
         "goodput", "Goodput under overload",
         "What is answered with 2xx when more is offered than the server can do, by the time until "
         "the last answer: a queue that is worked off afterwards is no throughput. "
-        + (obeyed[:1].upper() + obeyed[1:] + "." if obeyed else ""),
-        MISSING, (*goods, *refusals, *retries), tuple(plots), tuple(tables))
+        + (f"Of the requests that were refused at {percent(retries[0].facts['load'], 3)} and came "
+           f"back when Retry-After said so, {obeyed} succeeded. " if retries else "")
+        + _client_words(goods), MISSING, (*goods, *refusals, *retries), tuple(plots), tuple(tables))
 
 
 def _has_load(figure: Figure) -> bool:
@@ -131,6 +130,23 @@ def _asked(figures: Sequence[Figure], load: float) -> str:
 def _number(figure: Figure, fact: str) -> float:
     found = figure.facts.get(fact)
     return float(found) if isinstance(found, (int, float)) else 0.0
+
+
+def _gap_words(good: Figure, refused: Figure | None) -> str:
+    """What became of what was offered and not answered, where most of it had one fate."""
+    load = float(good.facts["load"])
+    if refused and refused.value * load > (load - good.value) / 2:
+        return "refused: 429, Retry-After"
+    return "not answered in time"
+
+
+def _client_words(goods: Sequence[Figure]) -> str:
+    """Says where the client, not the server, was the limit; "" where it never was."""
+    loads = sorted({float(one.facts["load"]) for one in goods if one.facts.get("client_limits")})
+    if not loads:
+        return ""
+    return (f"At {joined([percent(load, 3) for load in loads])} the client itself was the limit "
+            "in some round: what is shown there is the least that the server does.")
 
 
 def _latency_words(title: str, by_name: dict[str, dict[float, Figure]]) -> str:

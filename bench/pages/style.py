@@ -34,7 +34,7 @@ a:focus-visible, summary:focus-visible, .wide-table:focus-visible { border-radiu
 .facts dt { color: var(--soft); } .facts dd { margin: 0; }
 nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 22px 0 0;
   padding: 0; font-size: 14px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(176px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px;
   margin: 24px 0 8px; padding: 0; list-style: none; }
 .tiles li { background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
   padding: 14px 16px 12px; display: flex; flex-direction: column; }
