@@ -34,8 +34,8 @@ Row = tuple[str, str, str]  # what, figure, command
 def render(name: str, figures: Sequence[Figure]) -> str:
     """The block between the marks, marks included, of the figures of the file `name`."""
     if name == NOTHING:
-        return (f"<!-- figures of {NOTHING}: python -m bench.readme -->\nNot taken yet: `make bench`, "
-                f"then `python -m bench.readme RESULTS`.\n{END}")
+        return (f"<!-- figures of {NOTHING}: python -m bench.readme -->\n"
+                f"Not taken yet: `make bench`, then `python -m bench.readme RESULTS`.\n{END}")
     machines = [one.text("machine") for one in select(figures, "bench.program")]
     commits = sorted({one.text("commit") for one in figures})
     days = sorted({one.text("at")[:10] for one in figures})

@@ -31,8 +31,8 @@ SECTIONS = (latency_section, goodput_section, throughput_section, padding_sectio
 SUBTITLE = """<p class="soft">A text-classification server in Python: what it does at a tenth of
 its capacity, at its limit and beyond, and against what one would run instead.</p>"""
 FOOTER = """<p class="soft">Values are medians of interleaved rounds; brackets and whiskers go from
-the least to the largest round. Load is the machine's average of one minute while a figure was taken,
-its own work included. Drawn from the lines of the results file beside this page by
+the least to the largest round. Load is the machine's average of one minute while a figure was
+taken, its own work included. Drawn from the lines of the results file beside this page by
 <code>python -m bench.report</code>.</p>"""
 
 

@@ -59,12 +59,9 @@ def section(one: Section, source: str) -> str:
         parts += ["<figure>", f"<h3>{text(plot.title)}</h3>"]
         parts += [plot.drawn.draw(width).render(f"{name}-{kind}", plot.title, plot.words, kind)
                   for kind, width in (("wide", WIDE_PX), ("narrow", NARROW_PX))]
-        parts.append("</figure>")
-        if place < len(one.tables) and len(one.tables) == len(one.plots):
-            parts.append(details(one.tables[place]))
-    if len(one.tables) != len(one.plots):
-        parts += [details(table, table.title) if one.plots else table_of(table)
-                  for table in one.tables]
+        parts += ["</figure>", details(plot.table) if plot.table else ""]
+    parts += [details(table, table.title) if one.plots else table_of(table)
+              for table in one.tables]
     parts += [f'<p class="source">{text(source)}</p>' if source else "", "</section>"]
     return "\n".join(filter(None, parts))
 
@@ -92,7 +89,8 @@ def table_of(table: Table) -> str:
             cells.append(f"<td>{strip(table.strips[place])}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (f'<div class="wide-table" tabindex="0" role="region" '
-            f'aria-label="{escape(table.title)}"><table><caption>{text(table.title)}</caption><thead><tr>{head}</tr></thead>'
+            f'aria-label="{escape(table.title)}"><table><caption>{text(table.title)}</caption>'
+            f"<thead><tr>{head}</tr></thead>"
             f"<tbody>{''.join(body)}</tbody></table></div>")
 
 
