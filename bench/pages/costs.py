@@ -26,6 +26,10 @@ MEANINGS = {
     "serve.engine_back_s": "from an engine's kill -9 until its successor is up",
     "serve.engine_uss_mb": "memory that is an engine's own after that load",
     "serve.index_100k_s": "indexing 100,000 records of a mapped file",
+    "cache.hit_ms": "a text whose answer is known, with --cache-mb: from its last byte read",
+    "cache.miss_ms": "the same of texts that were never sent before",
+    "cache.hit_per_s": "requests/s at 32 connections while every answer is known",
+    "cache.hit_ratio": "that as a multiple of the same server's without a cache",
     "tokenize_warm": "texts tokenised a second by one thread",
     "tokenize_first_pass": "the same with an empty cache",
     "tokenize_peer": "texts a second of the package tokenizers, in the same rounds",
@@ -45,7 +49,7 @@ def costs_section(figures: Sequence[Figure]) -> Section:
                             for fact in TELLING if fact in one.facts)) for one in used)
     return Section(
         "costs", "What serving costs",
-        "Everything around the model: parsing, dispatching, starting, healing, tokenising. A strip "
+        "Everything around the model: parsing, dispatching, starting, healing, caching. A strip "
         "shows the runs from nought to the largest, the dot is their median.",
         "Not in this run: python -m bench.front --short, python -m bench.serve --short and "
         "python -m bench.tokenize measure it in some three minutes.", used, (),
