@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -13,6 +14,7 @@ from bench.results import Figure
 
 STRIP_PX = 84.0
 LONG = 28  # characters of a cell that may break into lines
+COMMAND = re.compile(r"python -m [\w.]+(?: --[\w-]+)*|\bmake bench\b|--max-wait-ms|--cache-mb")
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -37,8 +39,13 @@ PAGE = """<!doctype html>
 
 
 def text(words: str) -> str:
-    """Words as HTML, what stands behind `python -m` or `make` as code."""
+    """Words as HTML."""
     return escape(words, quote=False)
+
+
+def prose(words: str) -> str:
+    """Sentences as HTML, commands in them as code."""
+    return COMMAND.sub(r"<code>\g<0></code>", text(words))
 
 
 def page(title: str, header: str, sections: Sequence[str], footer: str) -> str:
@@ -52,8 +59,8 @@ def section(one: Section, source: str) -> str:
     parts = [f'<section id="{one.key}" aria-labelledby="{one.key}-heading">',
              f'<h2 id="{one.key}-heading">{text(one.title)}</h2>']
     if not one.figures:
-        return "\n".join([*parts, f'<p class="missing">{text(one.missing)}</p>', "</section>"])
-    parts.append(f"<p>{text(one.lead)}</p>")
+        return "\n".join([*parts, f'<p class="missing">{prose(one.missing)}</p>', "</section>"])
+    parts.append(f"<p>{prose(one.lead)}</p>")
     for place, plot in enumerate(one.plots):
         name = f"{one.key}-{place}"
         parts += ["<figure>", f"<h3>{text(plot.title)}</h3>"]

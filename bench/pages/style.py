@@ -85,7 +85,7 @@ th, td { text-align: left; vertical-align: baseline; padding: 5px 14px 5px 0;
 th { font-weight: 600; } thead th { color: var(--soft); font-weight: 500; }
 th.number, td.number { text-align: right; white-space: nowrap; }
 tbody th { font-weight: 500; white-space: nowrap; }
-td.long, tbody th.long { min-width: 200px; white-space: normal; overflow-wrap: break-word; }
+td.long, tbody th.long { min-width: 240px; white-space: normal; overflow-wrap: break-word; }
 .strip { display: block; width: 84px; height: 12px; color: var(--s1); }
 .strip line { stroke: currentColor; stroke-width: 2; } .strip .base { stroke: var(--grid); }
 .strip circle { fill: currentColor; }
