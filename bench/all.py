@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
             parser.exit(2, f"there is no program {name}; there are {', '.join(names)}\n")
     steps = [step for step in steps if not options.only or step.name in options.only]
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    results = results_path(day, commit())
+    results = results_path(day, commit(), is_part=bool(options.only))
     results.parent.mkdir(exist_ok=True)
     _say(f"{machine()}; load {os.getloadavg()[0]:.1f} of others before it begins")
     if not has_peers:

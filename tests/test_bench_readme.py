@@ -25,11 +25,10 @@ def test_readme_has_the_figures_of_the_committed_results(repo):
 
 
 def test_readme_committed_page_is_the_one_of_its_results(repo):
-    for results in (repo / "bench" / "results").glob("*.jsonl"):
-        page = results.with_suffix(".html")
-        if page.is_file():
-            assert page.read_text("utf-8") == make_page(read_results(results)), (
-                f"run python -m bench.report {results}")
+    name = named((repo / "README.md").read_text("utf-8"))
+    if name != NOTHING:
+        page = (repo / name).with_suffix(".html").read_text("utf-8")
+        assert page == make_page(read_results(repo / name)), f"run python -m bench.report {name}"
 
 
 def test_readme_block_is_replaced_and_nothing_else(figures):

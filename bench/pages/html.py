@@ -121,4 +121,5 @@ def _kind(is_number: bool, cell: str = "") -> str:
 
 def _is_number(cell: str) -> bool:
     """Whether a cell is a figure, or empty, or says in a few words that there is none."""
-    return not cell or cell[0].isdigit() or cell[0] == "\u2212" or cell == "too few"
+    return not cell or cell == "too few" or (len(cell) <= LONG and (
+        cell[0].isdigit() or cell[0] == "\u2212"))

@@ -7,7 +7,7 @@ STYLE = """
   --s0: #b7381d; --s1: #1663a6; --s2: #0b7560; --s3: #93408a; --s4: #8a5f00; --s5: #2a7aa6;
   --s6: #6b655d; --s7: #4b5a8f;
   --q0: #5f9fce; --q1: #2f7ab8; --q2: #17568f; --q3: #0b3157; --inside: #ffffff; }
-@media (prefers-color-scheme: dark) { :root {
+@media screen and (prefers-color-scheme: dark) { :root {
   --paper: #16130f; --card: #1f1b17; --ink: #efe9e1; --soft: #aaa196; --grid: #342e28;
   --line: #6d645a; --shade: #27221d; --accent: #ff9478; --bar: #6f665c;
   --s0: #ff8a6a; --s1: #74b6f2; --s2: #4fcdb0; --s3: #e39bd8; --s4: #e5b54a; --s5: #8fd0ee;
@@ -102,6 +102,8 @@ footer { padding-bottom: 48px; }
   .plot.wide { display: block; } .plot.narrow { display: none; }
   section { border: 0; padding: 0; margin: 0 0 18pt; }
   figure, tr, .tiles li { break-inside: avoid; }
+  .wide-table { overflow: visible; } table { font-size: 8pt; } #all { display: none; }
+  th.number { white-space: normal; } th, td { padding-right: 8px; }
   h2, h3 { break-after: avoid; } summary { color: var(--soft); list-style: none; }
   details::details-content { content-visibility: visible; block-size: auto; } }
 """
