@@ -4,7 +4,7 @@
 
 A program that fails, hangs or prints nonsense is said so, in the results too, and the others go on.
 `--model` measures another checkpoint or bundle beside the shipped one. What runs against other
-engines needs their packages: `python -m bench.peers.venv ort ct2` brings them, some 2 GB.
+engines needs their packages; one command, which is said at the start, brings them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from bench.results import results_path
 LIMIT_S = 870.0      # of all together: make bench promises 15 minutes
 SLACK = 2.5          # times the expected seconds after which a program hangs
 HEAD_START_S = 20.0  # a program that expects less may take this long
-PEERS = ("ort", "ct2")
+ENGINES = ("ort", "ct2")
+SERVERS = ("fastapi-ort", "mosec-ort", "mosec-ct2")
 BUCKET_SHAPES = ("8x16", "8x32", "8x64", "8x128", "4x256", "2x512")
 
 
@@ -49,27 +50,27 @@ class Step:
         return " ".join(("python -m", *self.arguments))
 
 
-def model_steps(suffix: str, model: Sequence[str], texts: Sequence[str],
-                peers: Sequence[str]) -> list[Step]:
-    """What is measured of one model: serving, load, programs, roofline."""
-    return [
-        Step(f"serve{suffix}", ("bench.serve", "--short", *model, *texts), 45),
-        Step(f"load{suffix}", ("bench.load_curve", "--short", *model, *texts), 110),
-        Step(f"engine{suffix}", ("bench.engine", "--short", *model, *texts, "--shapes",
-                                 *BUCKET_SHAPES, *peers), 40 + 60 * bool(peers)),
-        Step(f"roofline{suffix}", ("bench.engine", "--short", "--roofline", *model, *texts), 40)]
-
-
 def make_plan(model: str | None, texts: str | None, has_peers: bool) -> list[Step]:
-    """The programs in their order: the cheap and certain first."""
-    peers = ("--peer", *PEERS) if has_peers else ()
+    """The programs in their order: the cheap and certain first, what needs other packages last."""
+    named = (*(("--model", model) if model else ()), *(("--texts", texts) if texts else ()))
+    engines = ("--peer", *ENGINES) if has_peers else ()
     steps = [Step("padding", ("bench.padding",), 5),
              Step("front", ("bench.front", "--short"), 60),
-             Step("tokenize", ("bench.tokenize", "--rounds", "3"), 40),
-             *model_steps("", (), (), peers)]
+             Step("tokenize", ("bench.tokenize", "--rounds", "3"), 5),
+             Step("schedule", ("bench.simulate_schedule", "--seconds", "10"), 30),
+             Step("serve", ("bench.serve", "--short"), 45),
+             Step("load", ("bench.load_curve", "--short"), 120)]
     if model:
-        steps += model_steps("-of-model", ("--model", model),
-                             ("--texts", texts) if texts else (), peers)
+        steps += [Step("serve-model", ("bench.serve", "--short", *named), 45),
+                  Step("load-model", ("bench.load_curve", "--short", *named), 120)]
+    # Of a model and the shipped one, the larger tells more about programs: there is time for one.
+    steps += [Step("engine", ("bench.engine", "--short", *named, "--shapes", *BUCKET_SHAPES,
+                              *engines), 100 if has_peers else 40),
+              Step("roofline", ("bench.engine", "--short", "--roofline", *named), 40)]
+    if has_peers:
+        steps.append(Step("peers", ("bench.peers", "--short", *named), 150))
+    if has_peers and model:
+        steps.append(Step("peers-shipped", ("bench.peers", "--short", "--traffic", "short"), 80))
     return steps
 
 
@@ -127,11 +128,11 @@ def main(arguments: Sequence[str]) -> int:
             parser.exit(2, f"there is no program {name}; there are {', '.join(names)}\n")
     steps = [step for step in steps if not options.only or step.name in options.only]
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    results = results_path(day, commit())
+    results = results_path(day, commit(), is_part=bool(options.only))
     results.parent.mkdir(exist_ok=True)
     _say(f"{machine()}; load {os.getloadavg()[0]:.1f} of others before it begins")
     if not has_peers:
-        _say("without other engines: python -m bench.peers.venv " + " ".join(PEERS)
+        _say("without other engines: python -m bench.peers.venv " + " ".join((*SERVERS, *ENGINES))
              + " brings them, some 2 GB")
     outcomes = run_steps(steps, results)
     page = write_page(results)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.client import drive, read_texts
@@ -36,7 +36,7 @@ MODEL = ROOT / "models" / "sms-spam"
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.5, 2.0)
 # The answers that a round needs for a percentile: two are beyond it, so that it is not the worst.
 COUNTS = {"p50": 4, "p90": 20, "p99": 200, "p99.9": 2000}
-CONNECTIONS_MOST = 4096
+CONNECTIONS_MOST = 12_000  # a queue of --max-wait-ms must fit in, and the server's own bound of it
 OVERLOAD_TIMES = 2.5  # as long above capacity: the queue needs a while to be as full as it may be
 SEED = 104729
 
@@ -45,7 +45,7 @@ class Curve:
     """Rounds of open-loop runs against one server, and what they measured."""
 
     def __init__(self, server: Server, texts: Sequence[str], capacity_rps: float,
-                 **facts: object) -> None:
+                 facts: Mapping[str, object]) -> None:
         self._server, self._texts, self._capacity_rps = server, texts, capacity_rps
         self._facts = facts
         self._runs: dict[float, list[Run]] = {}
@@ -116,7 +116,7 @@ def _added(found: Sequence[dict], field: str) -> dict[str, int]:
 
 
 def measure_capacity(server: Server, texts: Path, rounds: int, seconds: float,
-                     **facts: object) -> float:
+                     facts: Mapping[str, object]) -> float:
     """Requests/s of a closed loop, after a short one that warms."""
     drive(server.url, texts, ENGINE_CONNECTIONS, 1)
     loads = [drive(server.url, texts, ENGINE_CONNECTIONS, seconds) for _ in range(rounds)]
@@ -141,8 +141,8 @@ def main() -> None:
     facts = {"model": Path(options.model).name, "texts": options.texts.name,
              "engines": options.engines}
     with Server(["--model", options.model, "--engines", str(options.engines)]) as server:
-        capacity = measure_capacity(server, options.texts, rounds, seconds, **facts)
-        curve = Curve(server, read_texts(options.texts), capacity, **facts)
+        capacity = measure_capacity(server, options.texts, rounds, seconds, facts)
+        curve = Curve(server, read_texts(options.texts), capacity, facts)
         curve.measure(rounds, seconds)
         curve.report()
         curve.report_retries(seconds)

@@ -20,18 +20,19 @@ from bench.pages.engine import roofline_section, throughput_section
 from bench.pages.load import goodput_section, latency_section
 from bench.pages.padding import padding_section
 from bench.pages.rest import all_figures, programs_section
+from bench.pages.schedule import schedule_section
 from bench.pages.section import Section, percent
 from bench.plots.scale import readable
 from bench.results import Figure, read_results, select
 
 SECTIONS = (latency_section, goodput_section, throughput_section, padding_section, peers_section,
-            roofline_section, costs_section, programs_section)
+            schedule_section, roofline_section, costs_section, programs_section)
 
 SUBTITLE = """<p class="soft">A text-classification server in Python: what it does at a tenth of
 its capacity, at its limit and beyond, and against what one would run instead.</p>"""
 FOOTER = """<p class="soft">Values are medians of interleaved rounds; brackets and whiskers go from
-the least to the largest round. Load is the machine's average of one minute while a figure was taken,
-its own work included. Drawn from the lines of the results file beside this page by
+the least to the largest round. Load is the machine's average of one minute while a figure was
+taken, its own work included. Drawn from the lines of the results file beside this page by
 <code>python -m bench.report</code>.</p>"""
 
 
@@ -44,7 +45,7 @@ def make_page(figures: Sequence[Figure]) -> str:
     parts = [html.section(one, source(one.figures)) for one in sections]
     parts.append('<section id="all" aria-labelledby="all-heading"><h2 id="all-heading">All figures'
                  "</h2><p>Every line of the results file, as it was printed.</p>"
-                 + "".join(map(html.details, tables)) + "</section>")
+                 + "".join(html.details(table, table.title) for table in tables) + "</section>")
     return html.page(title, _header(title, figures, sections), parts, FOOTER)
 
 

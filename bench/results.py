@@ -63,9 +63,10 @@ def read_results(path: Path) -> list[Figure]:
     return read_figures(path.read_text("utf-8").splitlines())
 
 
-def results_path(day: str, commit: str) -> Path:
-    """Where the results of a day (2026-11-30) and a commit lie."""
-    return FOLDER / f"{day}-{commit or 'no-commit'}.jsonl"
+def results_path(day: str, commit: str, is_part: bool = False) -> Path:
+    """Where the results of a day (2026-11-30) and a commit lie; those of some programs alone stand
+    beside those of all."""
+    return FOLDER / f"{day}-{commit or 'no-commit'}{'-part' * is_part}.jsonl"
 
 
 def select(figures: Sequence[Figure], name: str, **facts: object) -> list[Figure]:

@@ -66,9 +66,11 @@ def test_all_the_plan_is_expected_to_fit_into_its_time(model, has_peers):
 
 
 def test_all_other_engines_run_only_where_they_are_installed():
-    assert not any("peers" in step.command or "--peer" in step.command
-                   for step in make_plan(None, None, False))
-    assert any("--peer" in step.command for step in make_plan(None, None, True))
+    for model in (None, "some-model"):
+        assert not any("peers" in step.command or "--peer" in step.command
+                       for step in make_plan(model, None, False))
+        commands = " ".join(step.command for step in make_plan(model, None, True))
+        assert "bench.peers --short" in commands and "--peer ort ct2" in commands
 
 
 def test_all_every_program_of_the_plan_can_be_started():

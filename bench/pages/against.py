@@ -28,26 +28,19 @@ def peers_section(figures: Sequence[Figure]) -> Section:
     """Servers first, then programs."""
     served = [one for one in figures if one.name.startswith("peers.")]
     ratios = [one for one in select(figures, "engine.ratio") if _is_like_for_like(one)]
-    plots, tables = [], []
+    plots = []
     for (model,) in distinct(select(served, "peers.requests_per_s"), "model"):
         here = [one for one in served if one.text("model") == model]
         plots += [_rates(model, here), *_waits(model, here)]
-        tables.append(_served_table(model, here))
-    for (model,) in distinct(ratios, "model"):
-        here = [one for one in ratios if one.text("model") == model]
-        plots.append(_programs(model, here))
-        tables.append(Table(
-            f"{model}: times as long as ours took (least{DASH}largest round)",
-            ("batch", "ours", "against", "called", "times as long"),
-            tuple((_batch(one), one.text("ours"), one.text("against"), one.text("mode"),
-                   with_spread(one)) for one in here)))
+    plots += [_programs(model, [one for one in ratios if one.text("model") == model])
+              for (model,) in distinct(ratios, "model")]
     return Section(
         "peers", "Ours against peers",
         "What a team would run instead, in 8 bits with the Rust tokenizers, one thread a process, "
         "on the same cores, asked by the same client with the same texts in turn with ours; each "
         "in the best of several setups. Programs alone are asked without any server, each in its "
         "fastest way "
-        "of being called.", MISSING, (*served, *ratios), tuple(plots), tuple(tables))
+        "of being called.", MISSING, (*served, *ratios), tuple(plots))
 
 
 def _is_like_for_like(figure: Figure) -> bool:
@@ -73,7 +66,7 @@ def _rates(model: str, here: Sequence[Figure]) -> Plot:
     most = max(mark.high for row in rows for mark in row.marks)
     return Plot(title, f"{title}. " + " ".join(said), Dots(tuple(rows), Axis(
         "requests/s", tuple((tick, readable(tick)) for tick in linear_ticks(0, most, 4))),
-        is_bar=True))
+        is_bar=True), _served_table(model, here))
 
 
 def _waits(model: str, here: Sequence[Figure]) -> list[Plot]:
@@ -132,7 +125,11 @@ def _programs(model: str, here: Sequence[Figure]) -> Plot:
                     for row in rows)
     return Plot(title, f"{title}. {said}", Dots(
         tuple(rows), _log_axis("times as long as ours: further right is better for ours", rows),
-        (1.0, "as fast as ours")))
+        (1.0, "as fast as ours")), Table(
+            f"{title} (least{DASH}largest round)",
+            ("batch", "ours", "against", "called", "times as long"),
+            tuple((_batch(one), one.text("ours"), one.text("against"), one.text("mode"),
+                   with_spread(one)) for one in here)))
 
 
 def _log_axis(title: str, rows: Sequence[Row]) -> Axis:

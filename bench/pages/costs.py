@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.pages.section import Section, Table, plain, with_spread
-from bench.results import Figure
+from bench.results import Figure, select
 
 # What a figure is, for a reader who does not know the program.
 MEANINGS = {
@@ -26,28 +26,36 @@ MEANINGS = {
     "serve.engine_back_s": "from an engine's kill -9 until its successor is up",
     "serve.engine_uss_mb": "memory that is an engine's own after that load",
     "serve.index_100k_s": "indexing 100,000 records of a mapped file",
+    "cache.hit_ms": "a text whose answer is known, with --cache-mb: from its last byte read",
+    "cache.miss_ms": "the same of texts that were never sent before",
+    "cache.hit_per_s": "requests/s at 32 connections while every answer is known",
+    "cache.hit_ratio": "that as a multiple of the same server's without a cache",
     "tokenize_warm": "texts tokenised a second by one thread",
     "tokenize_first_pass": "the same with an empty cache",
     "tokenize_peer": "texts a second of the package tokenizers, in the same rounds",
     "tokenize_to_peer": "ours against it",
     "tokenize_open": "what a front pays to open a tokeniser's tables",
-    "tokenize_worst_body": "a body of 4 MiB made to be slow, whole",
-    "tokenize_longest_step": "the longest piece of work of it, between which a front serves others"}
-PREFIXES = ("front.", "serve.", "tokenize")
+    "tokenize_worst_body": "the slowest of many bodies of 4 MiB made to be slow, whole",
+    "tokenize_longest_step": "the longest piece of work in one; between two a front serves others"}
+WORST = ("tokenize_worst_body", "tokenize_longest_step")  # of many bodies the worst is shown
+PREFIXES = ("front.", "serve.", "tokenize", "cache.")
 TELLING = ("model", "texts", "file", "after", "body", "requests_per_s", "last_p99_ms", "engines")
 
 
 def costs_section(figures: Sequence[Figure]) -> Section:
     """A table of all of them, each with the strip of its runs."""
     used = tuple(one for one in figures if one.name.startswith(PREFIXES))
+    worst = {name: max(some, key=lambda one: one.value)
+             for name in WORST if (some := select(used, name))}
+    shown = tuple(one for one in used if one is worst.get(one.name, one))
     rows = tuple((MEANINGS.get(one.name, one.name), with_spread(one), one.unit,
                   "; ".join(f"{fact.replace('_', ' ')} {plain(one.facts[fact])}"
-                            for fact in TELLING if fact in one.facts)) for one in used)
+                            for fact in TELLING if fact in one.facts)) for one in shown)
     return Section(
         "costs", "What serving costs",
-        "Everything around the model: parsing, dispatching, starting, healing, tokenising. A strip "
+        "Everything around the model: parsing, dispatching, starting, healing, caching. A strip "
         "shows the runs from nought to the largest, the dot is their median.",
         "Not in this run: python -m bench.front --short, python -m bench.serve --short and "
         "python -m bench.tokenize measure it in some three minutes.", used, (),
         (Table("What serving costs: median of the runs, with the least and the largest",
-               ("what", "figure", "unit", "of"), rows, used),) if used else ())
+               ("what", "figure", "unit", "of"), rows, shown),) if used else ())

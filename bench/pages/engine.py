@@ -27,61 +27,48 @@ def throughput_section(figures: Sequence[Figure]) -> Section:
     """One plot a model: tokens/s over the texts' length, a line a precision."""
     used = [one for one in select(figures, "engine.ms") if one.text("contender") in STYLES
             and SHAPE.match(one.text("shape")) and int(SHAPE.match(one.text("shape"))[1]) > 1]
-    plots, tables = [], []
-    for (model,) in distinct(used, "model"):
-        here = [one for one in used if one.text("model") == model]
-        shapes = sorted({one.text("shape") for one in here}, key=_tokens)
-        by_key = {key: {one.text("shape"): one for one in here if one.text("contender") == key}
-                  for key in STYLES}
-        title = f"{model}: tokens a second on one core, by length and precision"
-        series = tuple(Series(STYLES[key][0], points_of([_rate_row(one) for one in found.values()]),
-                              *STYLES[key][1:]) for key, found in by_key.items())
-        most = max(point.high for one in series for point in one.points)
-        lengths = sorted({_tokens(shape) for shape in shapes})
-        plots.append(Plot(title, _throughput_words(title, series), Curves(
-            series, Axis("tokens a text, its length bucket",
-                         tuple((length, str(length)) for length in lengths), is_log=True),
-            Axis("thousand tokens/s", tuple((tick, readable(tick))
-                                            for tick in linear_ticks(0, most))))))
-        tables.append(Table(
-            f"{title}: thousands, by the median of the rounds (by the slowest{DASH}fastest)",
-            ("texts × tokens", *(STYLES[key][0] for key in by_key if by_key[key])),
-            tuple((shape.replace("x", " × "), *(_rate_text(found.get(shape))
-                                                for found in by_key.values() if found))
-                  for shape in shapes)))
+    plots = [_throughput(model, [one for one in used if one.text("model") == model])
+             for (model,) in distinct(used, "model")]
     return Section(
         "throughput", "Throughput by bucket and precision",
         "The server's programs on one core, without serving: batches of texts of one length, all "
-        "precisions in turn within each round, counted in processor time so that neighbours on the "
-        "machine do not count. Plain torch on the same checkpoint beside them.",
+        "precisions in turn within each round, counted in processor time so that neighbours on "
+        "the machine do not count. Plain torch on the same checkpoint beside them.",
         "Not in this run: python -m bench.engine --short measures it in a minute.",
-        tuple(used), tuple(plots), tuple(tables))
+        tuple(used), tuple(plots))
+
+
+def _throughput(model: str, here: Sequence[Figure]) -> Plot:
+    title = f"{model}: tokens a second on one core, by length and precision"
+    shapes = sorted({one.text("shape") for one in here}, key=_tokens)
+    by_key = {key: {one.text("shape"): one for one in here if one.text("contender") == key}
+              for key in STYLES}
+    series = tuple(Series(STYLES[key][0], points_of([_rate_row(one) for one in found.values()]),
+                          *STYLES[key][1:]) for key, found in by_key.items())
+    most = max(point.high for one in series for point in one.points)
+    lengths = sorted(set(map(_tokens, shapes)))
+    table = Table(
+        f"{title}: thousands, by the median of the rounds (slowest{DASH}fastest)",
+        ("texts × tokens", *(STYLES[key][0] for key in by_key if by_key[key])),
+        tuple((shape.replace("x", " × "), *(_rate_text(found.get(shape))
+                                            for found in by_key.values() if found))
+              for shape in shapes))
+    return Plot(title, _throughput_words(title, series), Curves(
+        series, Axis("tokens a text, its length bucket",
+                     tuple((length, str(length)) for length in lengths), is_log=True),
+        Axis("thousand tokens/s", tuple((tick, readable(tick))
+                                        for tick in linear_ticks(0, most)))), table)
 
 
 def roofline_section(figures: Sequence[Figure]) -> Section:
     """Bars up to what is reached with a tick at the peak, and what the time goes to."""
     reached, peaks = select(figures, "engine.fraction"), select(figures, "engine.peak")
-    plots, tables = [], []
+    plots = []
     for (model,) in distinct(reached, "model"):
         here = [one for one in reached if one.text("model") == model]
         plots += [_reached(model, here), *_parts(model, here)]
-        tables.append(Table(
-            f"{model}: what its programs reach", ("batch", "precision", "GOP/s", "of the peak",
-                                                  *PART_KINDS),
-            tuple((one.text("batch"), one.text("precision"), readable(_rate(one)),
-                   with_spread(one, 100) + " %",
-                   *(percent(_shares(one).get(part, 0.0)) for part in PART_KINDS))
-                  for one in here)))
-    for (model,) in distinct(peaks, "model"):
-        here = [one for one in peaks if one.text("model") == model]
-        rows = sorted({int(one.facts.get("rows", 0)) for one in here})
-        tables.append(Table(
-            f"{model}: GOP/s of a layer's products alone, by kernel and tokens in the call",
-            ("kernel", *map(str, rows)),
-            tuple((kernel, *(joined([with_spread(one) for one in
-                                     select(here, "engine.peak", kernel=kernel, rows=count)])
-                             for count in rows))
-                  for (kernel,) in distinct(here, "kernel"))))
+    tables = [_peaks(model, [one for one in peaks if one.text("model") == model])
+              for (model,) in distinct(peaks, "model")]
     return Section(
         "roofline", "Roofline",
         "A whole program can be no faster than its matrix products alone. The bar is what the "
@@ -90,6 +77,16 @@ def roofline_section(figures: Sequence[Figure]) -> Section:
         "same core. Below it, what the time goes to.",
         "Not in this run: python -m bench.engine --short --roofline measures it in a minute.",
         (*reached, *peaks), tuple(plots), tuple(tables))
+
+
+def _peaks(model: str, here: Sequence[Figure]) -> Table:
+    rows = sorted({int(one.facts.get("rows", 0)) for one in here})
+    return Table(
+        f"{model}: GOP/s of a layer's products alone, by kernel and tokens in the call",
+        ("kernel", *map(str, rows)),
+        tuple((kernel, *(joined([with_spread(one) for one in
+                                 select(here, "engine.peak", kernel=kernel, rows=count)])
+                         for count in rows)) for (kernel,) in distinct(here, "kernel")))
 
 
 def _reached(model: str, here: Sequence[Figure]) -> Plot:
@@ -102,12 +99,16 @@ def _reached(model: str, here: Sequence[Figure]) -> Plot:
             factor = _rate(one) / one.value if one.value else 0.0
             rows.append(Row(name, (mark_of(one, name, kind, marker, percent(one.value), factor),),
                             _batch(batch), factor))
+    table = Table(title, ("batch", "precision", "GOP/s", "% of the peak"),
+                  tuple((_batch(one.text("batch")), one.text("precision"), readable(_rate(one)),
+                         with_spread(one, 100)) for one in here))
     most = max(max(row.limit, *(mark.high for mark in row.marks)) for row in rows)
     words = title + ". " + " ".join(f"{_batch(one.text('batch'))}, {one.text('precision')}: "
                                     f"{readable(_rate(one))}, {percent(one.value)} of the peak."
                                     for one in here)
     return Plot(title, words, Dots(tuple(rows), Axis(
-        "GOP/s", tuple((tick, readable(tick)) for tick in linear_ticks(0, most))), is_bar=True))
+        "GOP/s", tuple((tick, readable(tick)) for tick in linear_ticks(0, most))), is_bar=True),
+        table)
 
 
 def _parts(model: str, here: Sequence[Figure]) -> list[Plot]:
@@ -118,7 +119,9 @@ def _parts(model: str, here: Sequence[Figure]) -> list[Plot]:
     words = title + ". " + " ".join(f"{row}: {percent(shares[0])} in products."
                                     for row, shares in rows)
     drawn = Shares(tuple(PART_KINDS), tuple(PART_KINDS.values()), rows)
-    return [Plot(title, words, drawn)] if rows else []
+    table = Table(title, ("batch", *PART_KINDS),
+                  tuple((row, *(percent(share) for share in shares)) for row, shares in rows))
+    return [Plot(title, words, drawn, table)] if rows else []
 
 
 def _batch(batch: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -13,6 +14,7 @@ from bench.results import Figure
 
 STRIP_PX = 84.0
 LONG = 28  # characters of a cell that may break into lines
+COMMAND = re.compile(r"python -m [\w.]+(?: --[\w-]+)*|\bmake bench\b|--max-wait-ms|--cache-mb")
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -37,8 +39,13 @@ PAGE = """<!doctype html>
 
 
 def text(words: str) -> str:
-    """Words as HTML, what stands behind `python -m` or `make` as code."""
+    """Words as HTML."""
     return escape(words, quote=False)
+
+
+def prose(words: str) -> str:
+    """Sentences as HTML, commands in them as code."""
+    return COMMAND.sub(r"<code>\g<0></code>", text(words))
 
 
 def page(title: str, header: str, sections: Sequence[str], footer: str) -> str:
@@ -52,29 +59,26 @@ def section(one: Section, source: str) -> str:
     parts = [f'<section id="{one.key}" aria-labelledby="{one.key}-heading">',
              f'<h2 id="{one.key}-heading">{text(one.title)}</h2>']
     if not one.figures:
-        return "\n".join([*parts, f'<p class="missing">{text(one.missing)}</p>', "</section>"])
-    parts.append(f"<p>{text(one.lead)}</p>")
+        return "\n".join([*parts, f'<p class="missing">{prose(one.missing)}</p>', "</section>"])
+    parts.append(f"<p>{prose(one.lead)}</p>")
     for place, plot in enumerate(one.plots):
         name = f"{one.key}-{place}"
         parts += ["<figure>", f"<h3>{text(plot.title)}</h3>"]
         parts += [plot.drawn.draw(width).render(f"{name}-{kind}", plot.title, plot.words, kind)
                   for kind, width in (("wide", WIDE_PX), ("narrow", NARROW_PX))]
-        parts.append("</figure>")
-        if place < len(one.tables) and len(one.tables) == len(one.plots):
-            parts.append(details(one.tables[place]))
-    if len(one.tables) != len(one.plots):
-        parts += [details(table) if one.plots else table_of(table) for table in one.tables]
+        parts += ["</figure>", details(plot.table) if plot.table else ""]
+    parts += [details(table, table.title) if one.plots else table_of(table)
+              for table in one.tables]
     parts += [f'<p class="source">{text(source)}</p>' if source else "", "</section>"]
     return "\n".join(filter(None, parts))
 
 
-def details(table: Table) -> str:
+def details(table: Table, summary: str = "The figures as a table") -> str:
     """A table that unfolds."""
-    return (f"<details><summary>{text('Figures: ' + table.title)}</summary>"
-            f"{table_of(table, has_caption=False)}</details>")
+    return f"<details><summary>{text(summary)}</summary>{table_of(table)}</details>"
 
 
-def table_of(table: Table, has_caption: bool = True) -> str:
+def table_of(table: Table) -> str:
     """A table that scrolls by itself where the page is narrower; numbers stand to the right."""
     is_number = [place > 0 and any(row[place] for row in table.rows)
                  and all(_is_number(row[place]) for row in table.rows)
@@ -91,9 +95,9 @@ def table_of(table: Table, has_caption: bool = True) -> str:
         if table.strips:
             cells.append(f"<td>{strip(table.strips[place])}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
-    caption = f"<caption>{text(table.title)}</caption>" if has_caption else ""
     return (f'<div class="wide-table" tabindex="0" role="region" '
-            f'aria-label="{escape(table.title)}"><table>{caption}<thead><tr>{head}</tr></thead>'
+            f'aria-label="{escape(table.title)}"><table><caption>{text(table.title)}</caption>'
+            f"<thead><tr>{head}</tr></thead>"
             f"<tbody>{''.join(body)}</tbody></table></div>")
 
 
@@ -117,4 +121,5 @@ def _kind(is_number: bool, cell: str = "") -> str:
 
 def _is_number(cell: str) -> bool:
     """Whether a cell is a figure, or empty, or says in a few words that there is none."""
-    return not cell or cell[0].isdigit() or cell[0] == "\u2212" or cell == "too few"
+    return not cell or cell == "too few" or (len(cell) <= LONG and (
+        cell[0].isdigit() or cell[0] == "\u2212"))

@@ -44,7 +44,6 @@ def padding_section(figures: Sequence[Figure]) -> Section:
         "keeps every bit. Sorting first needs to know all texts beforehand, as a server cannot.",
         "Not in this run: python -m bench.padding counts it in seconds.", tuple(used),
         (Plot("Padding as a share of all computed tokens", words,
-              Dots(tuple(rows), Axis("padding, % of computed tokens", TICKS), is_bar=True)),)
-        if used else (),
-        (Table("Padding", ("texts", "way of making batches", "padding", "work"), tuple(told)),)
-        if used else ())
+              Dots(tuple(rows), Axis("padding, % of computed tokens", TICKS), is_bar=True),
+              Table("Padding", ("texts", "way of making batches", "padding", "work"),
+                    tuple(told))),) if used else ())

@@ -21,15 +21,6 @@ class Drawn(Protocol):
 
 
 @dataclass(frozen=True)
-class Plot:
-    """A plot with its title, and the same in `words` for those who do not see it."""
-
-    title: str
-    words: str
-    drawn: Drawn
-
-
-@dataclass(frozen=True)
 class Table:
     """Figures in columns; the first column names the row. `strips`, where given, are the figures of
     the rows, whose runs are drawn in a last column."""
@@ -41,8 +32,19 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Plot:
+    """A plot with its title, the same in `words` for those who do not see it, and its figures."""
+
+    title: str
+    words: str
+    drawn: Drawn
+    table: Table | None = None
+
+
+@dataclass(frozen=True)
 class Section:
-    """`figures` are those that it shows. Without any, `missing` says how to get them."""
+    """`figures` are those that it shows; `tables` hold what no plot does. Without any figure,
+    `missing` says how to get them."""
 
     key: str
     title: str

@@ -7,7 +7,7 @@ STYLE = """
   --s0: #b7381d; --s1: #1663a6; --s2: #0b7560; --s3: #93408a; --s4: #8a5f00; --s5: #2a7aa6;
   --s6: #6b655d; --s7: #4b5a8f;
   --q0: #5f9fce; --q1: #2f7ab8; --q2: #17568f; --q3: #0b3157; --inside: #ffffff; }
-@media (prefers-color-scheme: dark) { :root {
+@media screen and (prefers-color-scheme: dark) { :root {
   --paper: #16130f; --card: #1f1b17; --ink: #efe9e1; --soft: #aaa196; --grid: #342e28;
   --line: #6d645a; --shade: #27221d; --accent: #ff9478; --bar: #6f665c;
   --s0: #ff8a6a; --s1: #74b6f2; --s2: #4fcdb0; --s3: #e39bd8; --s4: #e5b54a; --s5: #8fd0ee;
@@ -34,7 +34,7 @@ a:focus-visible, summary:focus-visible, .wide-table:focus-visible { border-radiu
 .facts dt { color: var(--soft); } .facts dd { margin: 0; }
 nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 22px 0 0;
   padding: 0; font-size: 14px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(176px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px;
   margin: 24px 0 8px; padding: 0; list-style: none; }
 .tiles li { background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
   padding: 14px 16px 12px; display: flex; flex-direction: column; }
@@ -84,7 +84,8 @@ th, td { text-align: left; vertical-align: baseline; padding: 5px 14px 5px 0;
   border-bottom: 1px solid var(--grid); }
 th { font-weight: 600; } thead th { color: var(--soft); font-weight: 500; }
 th.number, td.number { text-align: right; white-space: nowrap; }
-td.long { min-width: 180px; overflow-wrap: anywhere; } tbody th { font-weight: 500; }
+tbody th { font-weight: 500; white-space: nowrap; }
+td.long, tbody th.long { min-width: 240px; white-space: normal; overflow-wrap: break-word; }
 .strip { display: block; width: 84px; height: 12px; color: var(--s1); }
 .strip line { stroke: currentColor; stroke-width: 2; } .strip .base { stroke: var(--grid); }
 .strip circle { fill: currentColor; }
@@ -101,6 +102,8 @@ footer { padding-bottom: 48px; }
   .plot.wide { display: block; } .plot.narrow { display: none; }
   section { border: 0; padding: 0; margin: 0 0 18pt; }
   figure, tr, .tiles li { break-inside: avoid; }
+  .wide-table { overflow: visible; } table { font-size: 8pt; } #all { display: none; }
+  th.number { white-space: normal; } th, td { padding-right: 8px; }
   h2, h3 { break-after: avoid; } summary { color: var(--soft); list-style: none; }
   details::details-content { content-visibility: visible; block-size: auto; } }
 """

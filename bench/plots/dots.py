@@ -11,6 +11,7 @@ from bench.plots.svg import Drawing, text_width
 ROW_PX, HEADING_PX, AXIS_PX = 30.0, 36.0, 46.0
 GAP_PX = 8.0
 KEY_GAP_PX = 18.0
+ASIDE_PX = 7.0   # between marks of one row, so that equal ones do not hide each other
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,10 @@ class Dots:
         key_px = (key[-1][1] + LINE_PX) if key else 0.0
         rule_px = LINE_PX + 4 if self.rule else 0.0
         title_px = 0.0 if is_wide else LINE_PX
+        row_px = ROW_PX if self.is_bar else max(
+            ROW_PX, 16 + ASIDE_PX * (max(len(row.marks) for row in self.rows) - 1))
         groups = len(dict.fromkeys(row.group for row in self.rows if row.group))
-        body_px = len(self.rows) * (ROW_PX + title_px) + groups * HEADING_PX
+        body_px = len(self.rows) * (row_px + title_px) + groups * HEADING_PX
         top = key_px + rule_px + 6
         drawing = Drawing(width, top + body_px + AXIS_PX)
         label_px = max((text_width(mark.label, is_bold=True)
@@ -51,12 +54,12 @@ class Dots:
                 drawing.text(0, y + HEADING_PX - 11, row.group, "heading")
                 y, group = y + HEADING_PX, row.group
             if is_wide:
-                drawing.text(left - 2 * GAP_PX, y + ROW_PX / 2 + 4, row.title, "row", "end")
+                drawing.text(left - 2 * GAP_PX, y + row_px / 2 + 4, row.title, "row", "end")
             else:
                 drawing.text(0, y + LINE_PX, row.title, "row")
                 y += title_px
-            self._row(drawing, row, across, y + ROW_PX / 2)
-            y += ROW_PX
+            self._row(drawing, row, across, y + row_px / 2)
+            y += row_px
         return drawing
 
     def _key_places(self, width: float) -> list[tuple[float, float, Mark]]:
@@ -94,9 +97,8 @@ class Dots:
             self._bar(drawing, row, across, y)
             return
         drawing.line(across.start, y, across.end, y, "track")
-        step = min(4.0, (ROW_PX - 10) / max(1, len(row.marks) - 1))
         for place, mark in enumerate(row.marks):
-            at = y + (place - (len(row.marks) - 1) / 2) * step
+            at = y + (place - (len(row.marks) - 1) / 2) * ASIDE_PX
             if mark.low < mark.high:
                 drawing.whisker(across(mark.low), at, across(mark.high), at, mark.kind)
             drawing.marker(across(mark.value), at, mark.marker, mark.kind)
