@@ -5,6 +5,7 @@ nobody stops reading because it cannot write: what waits for a slow peer is boun
 the peer has open. The dispatcher kills nobody and owns nothing whose loss matters.
 """
 
+import gc
 import selectors
 import time
 from dataclasses import dataclass, field
@@ -65,6 +66,10 @@ class Dispatcher:
         self.page.turn(time.monotonic())
         self.page.set_state(UP)
         self.page.set_worked()
+        # What is here now is looked through no more, above all the cache, however it grows: its
+        # 256 MiB would stop everybody for 0.14 s at every full collection.
+        gc.collect()
+        gc.freeze()
         while True:
             self.turn()
 

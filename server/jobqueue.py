@@ -49,7 +49,10 @@ class JobQueue:
         self.count += 1
         self._counts[entry.priority] += 1
         self.size_bytes += len(entry.ids)
-        self._owe(entry)
+        if entry.twins is None:
+            self.backlog_ms[entry.priority] += entry.cost_ms
+        else:
+            self._owe(entry)
         if entry.is_alone or entry.is_for_cpu:
             self._suspects.append(entry)
             self._suspects_ms += entry.cost_ms
@@ -61,7 +64,10 @@ class JobQueue:
         self.count -= 1
         self._counts[entry.priority] -= 1
         self.size_bytes -= len(entry.ids)
-        self._owe_no_more(entry)
+        if entry.twins is None:
+            self.backlog_ms[entry.priority] -= entry.cost_ms
+        else:
+            self._owe_no_more(entry)
         if entry.is_alone or entry.is_for_cpu:
             self._suspects_ms -= entry.cost_ms
         else:
@@ -72,31 +78,28 @@ class JobQueue:
             self.backlog_ms[entry.priority] = 0.0       # rounding must not add up over days
 
     def _owe(self, entry: Entry) -> None:
-        """Counts a job's cost; of twins the first of the higher class stands for all."""
-        twins = entry.twins
-        if twins is not None:
-            payer = twins.payer
-            if payer is not None:
-                if payer.priority <= entry.priority:
-                    return
-                self.backlog_ms[payer.priority] -= payer.cost_ms
-            twins.payer = entry
+        """Counts the cost of twins once: the first of the higher class stands for all."""
+        payer = entry.twins.payer
+        if payer is not None:
+            if payer.priority <= entry.priority:
+                return
+            self.backlog_ms[payer.priority] -= payer.cost_ms
+        entry.twins.payer = entry
         self.backlog_ms[entry.priority] += entry.cost_ms
 
     def _owe_no_more(self, entry: Entry) -> None:
-        """A job's cost is not its to pay any more; a queued twin that is left must."""
+        """A twin that stood for all does so no more; a queued one that is left must."""
         twins = entry.twins
-        if twins is not None:
-            if twins.payer is not entry:
-                return
-            twins.payer = None
-            if twins.runner is None:
-                # The youngest, because those before it are likely to go next, one by one.
-                for job in reversed(twins.jobs):
-                    if job.where == QUEUED and job is not entry:
-                        self._owe(job)
-                        break
+        if twins.payer is not entry:
+            return
+        twins.payer = None
         self.backlog_ms[entry.priority] -= entry.cost_ms
+        if twins.runner is None:
+            # The youngest, because those before it are likely to go next, one by one.
+            for job in reversed(twins.jobs):
+                if job.where == QUEUED and job is not entry:
+                    self._owe(job)
+                    break
 
     def _begin(self, entry: Entry) -> None:
         """A job is in a batch, and its queued twins wait for that."""

@@ -211,7 +211,8 @@ class Scheduler:
                     job.job, RESULT_OK, engine.hello.kind, index, len(run.entries), waited_us,
                     done.infer_us, logits))
                 self._end(job)
-            self.sharing.computed(entry, logits)
+            if entry.twins is not None:
+                self.sharing.computed(entry, logits)
         self._actions += [SendResults(*pair) for pair in by_source.items()]
         self._actions.append(Measured(engine.hello.kind, len(run.entries), run.tokens,
                                       done.infer_us / 1e6, queued, done.padding))
@@ -266,7 +267,8 @@ class Scheduler:
         self._queue_again(entries)
 
     def _end(self, entry: Entry) -> None:
-        self.sharing.leave(entry)
+        if entry.twins is not None:
+            self.sharing.leave(entry)
         if entry.where == QUEUED:
             self._queue.discount(entry)
         entry.where = GONE

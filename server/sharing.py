@@ -71,21 +71,18 @@ class Sharing:
         twins.jobs[entry] = None
 
     def leave(self, entry: Entry) -> None:
-        """A job is over, answered or not."""
-        twins = entry.twins
-        if twins is not None:
-            twins.jobs.pop(entry, None)
-            self._forget_if_over(twins)
+        """A job that has twins is over, answered or not."""
+        entry.twins.jobs.pop(entry, None)
+        self._forget_if_over(entry.twins)
 
     def computed(self, entry: Entry, logits: bytes) -> None:
-        """A text's batch is done and its jobs are answered; float32 [C] are its logits."""
-        twins = entry.twins
-        if twins is not None:
-            twins.runner = None
-            self._forget_if_over(twins)
-            # The sum of float32 in double precision is finite where each of them is.
-            if not (entry.is_alone or entry.is_for_cpu) and math.isfinite(sum(array("f", logits))):
-                self._cache.put(twins.key, logits)
+        """The batch of a job that has twins is done, and they are answered with these logits,
+        float32 [C]."""
+        entry.twins.runner = None
+        self._forget_if_over(entry.twins)
+        # The sum of float32 in double precision is finite where each of them is.
+        if not (entry.is_alone or entry.is_for_cpu) and math.isfinite(sum(array("f", logits))):
+            self._cache.put(entry.twins.key, logits)
 
     def interrupted(self, ran: Iterable[Entry]) -> list[Entry]:
         """The jobs that wait for what a batch was to compute and does not; they are all free."""

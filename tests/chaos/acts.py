@@ -43,7 +43,7 @@ def crowd_act(claims: Claims, name: str, folder: Path, texts: Sequence[str], cli
         crowd = Crowd(house.port, expected, clients, seed)
         faults = Faults(house, crowd, kills, seed, folder if damage else None)
         try:
-            faults.play(lambda done, total: _show(name, done, total, crowd))
+            faults.play(lambda done, total: show(name, done, total, crowd))
         finally:
             crowd.stop()
         print(f"     {name}: {dict(faults.done)}, seed {seed}", flush=True)
@@ -52,17 +52,17 @@ def crowd_act(claims: Claims, name: str, folder: Path, texts: Sequence[str], cli
         claims.hold(f"{name}: failures not on a killed front's connections", not crowd.failed,
                     f"{len(crowd.failed)} {crowd.failed[:3]} (cut with their front: "
                     f"{crowd.cut_by_kill})")
-        _hold_counters(claims, name, house, crowd, len(expected.answers), kills)
-        _hold_standing(claims, name, house, settled)
+        hold_counters(claims, name, house, crowd, len(expected.answers), kills)
+        hold_standing(claims, name, house, settled)
 
 
-def _show(name: str, done: int, total: int, crowd: Crowd) -> None:
+def show(name: str, done: int, total: int, crowd: Crowd) -> None:
     if done % 50 == 0 or done == total:
         print(f"     {name}: {done}/{total} kills, {crowd.answered} answers, "
               f"{len(crowd.wrong)} wrong, {len(crowd.failed)} failed", file=sys.stderr, flush=True)
 
 
-def _hold_counters(claims: Claims, name: str, house: House, crowd: Crowd, before: int,
+def hold_counters(claims: Claims, name: str, house: House, crowd: Crowd, before: int,
                    kills: dict[str, int]) -> None:
     """Counted ≥ seen by clients; equal where no front died; every restart is one of our kills."""
     counters = house.counters()
@@ -80,7 +80,7 @@ def _hold_counters(claims: Claims, name: str, house: House, crowd: Crowd, before
     claims.hold(f"{name}: last words on stderr", not words, "".join(words[-40:]) or 0)
 
 
-def _hold_standing(claims: Claims, name: str, house: House,
+def hold_standing(claims: Claims, name: str, house: House,
                    settled: dict[int, tuple[str, int, int]]) -> None:
     """All roles up again, no orphan, and each role as large as before the faults."""
     try:

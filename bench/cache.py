@@ -1,0 +1,94 @@
+"""What an answer from the cache takes, beside one that is computed.
+
+    python -m bench.cache [--short] [--model DIR] [--texts FILE] [--engines N]
+
+One JSON line a figure; values are medians of the runs shown, a run a new server:
+
+cache.hit_ms        X-Latency-ms of a text that is known, one connection; `p99_ms` is their 99th
+                    percentile, `trip_ms` what the client saw
+cache.miss_ms       the same of texts that were never sent before, in turn with the others
+cache.hit_per_s     requests/s at 32 connections while every text is known, with how many of its
+                    answers came from the cache
+cache.hit_ratio     that as a multiple of the same server's requests/s without a cache, interleaved
+"""
+
+import argparse
+from pathlib import Path
+
+from bench.client import drive, post, read_texts, sample
+from bench.figures import ROOT, emit, median, percentile
+from bench.front import TEXTS
+from bench.running import Server
+
+MODEL = ROOT / "models" / "sms-spam"
+CACHE_FLAGS = ("--cache-mb", "64")
+CONNECTIONS = 32
+
+
+def measure_latency(flags: list[str], texts: list[str], runs: int, model: str) -> None:
+    """Each text twice on one connection: first it is computed, then it is known."""
+    latencies: dict[str, list[list[float]]] = {"hit": [], "miss": []}
+    trips: list[float] = []
+    for _ in range(runs):
+        took: dict[str, list[float]] = {"hit": [], "miss": []}
+        with Server([*flags, *CACHE_FLAGS]) as server:
+            sample(server.host, server.port, post("warm up"), 200)
+            for text in texts:
+                for answer in sample(server.host, server.port, post(text), 2):
+                    is_hit = answer.headers["x-engine"] == "cache"
+                    took["hit" if is_hit else "miss"].append(float(answer.headers["x-latency-ms"]))
+                    if is_hit:
+                        trips.append(answer.took_s * 1000)
+        for kind, found in took.items():
+            latencies[kind].append(found)
+    for kind, each in latencies.items():
+        medians = [median(found) for found in each]
+        every = [value for found in each for value in found]
+        facts = {"trip_ms": round(median(trips), 3)} if kind == "hit" else {}
+        emit(f"cache.{kind}_ms", median(medians), "ms", medians, **facts,
+             p99_ms=round(percentile(every, 99), 3), answers=len(every), model=model)
+
+
+def measure_rate(flags: list[str], texts: Path, rounds: int, seconds: float, model: str) -> None:
+    """The same load on a server that knows every text and on one without a cache, in turns."""
+    known, plain, shares = [], [], []
+    with Server([*flags, *CACHE_FLAGS]) as cached, Server(flags) as computing:
+        for text in read_texts(texts):
+            sample(cached.host, cached.port, post(text), 1)
+        drive(computing.url, texts, CONNECTIONS, 2)
+        for _ in range(rounds):
+            before = cached.metric("firebrick_cache_total")
+            load = drive(cached.url, texts, CONNECTIONS, seconds)
+            counts = [now - then for now, then
+                      in zip(cached.metric("firebrick_cache_total"), before)]
+            shares.append(counts[0] / sum(counts))
+            known.append(load.requests_per_s)
+            plain.append(drive(computing.url, texts, CONNECTIONS, seconds).requests_per_s)
+    emit("cache.hit_per_s", median(known), "requests/s", known, client=load.client,
+         hit_share=round(median(shares), 4), last_p50_ms=load.p50_ms, last_p99_ms=load.p99_ms,
+         others=load.others, socket_errors=load.socket_errors, model=model, texts=texts.name)
+    emit("cache.hit_ratio", median([one / other for one, other in zip(known, plain)]), "x",
+         [one / other for one, other in zip(known, plain)],
+         requests_per_s_without=round(median(plain), 1), model=model)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.cache")
+    parser.add_argument("--short", action="store_true", help="3 rounds of 3 s, else 5 of 8 s")
+    parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
+    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
+    parser.add_argument("--engines", type=int, default=2)
+    options = parser.parse_args()
+    rounds, seconds = (3, 3) if options.short else (5, 8)
+    for needed in (options.texts, Path(options.model) / "config.json"):
+        if not needed.is_file():
+            parser.exit(2, f"there is no {needed}\n")
+    flags = ["--model", options.model, "--engines", str(options.engines)]
+    name = Path(options.model).name
+    some = list(dict.fromkeys(read_texts(options.texts)))[:200 if options.short else 500]
+    measure_latency(flags, some, rounds, name)
+    measure_rate(flags, options.texts, rounds, seconds, name)
+
+
+if __name__ == "__main__":
+    main()
