@@ -3,8 +3,9 @@
     python -m bench.neighbours [--short] [--model DIR] [--texts FILE] [--engines N]
 
 The others come open loop at a share of a measured capacity; their latencies count from the planned
-send times. Greedy clients and quiet times take turns, round by round. One JSON line a figure; values
-are medians of rounds:
+The others come open loop at a share of a measured capacity; their latencies count from the planned
+send times. Greedy clients and quiet times take turns, round by round. One JSON line a figure;
+values are medians of rounds:
 
 neighbours.alone_p99_ms     the others' p99 at 30 % of the capacity, with nobody beside them
 neighbours.pipelining_ms    by how much one connection with 64 requests ahead, all the time, raises
