@@ -40,13 +40,8 @@ def test_parse_sizes_lists_and_switches():
     (["--max-body", "4T"], "size"), (["--max-age-s", "nan"], "number"),
     (["--high-share", "1.5"], "between 0 and 1"), (["--model", ""], "empty"),
     (["--device", "tpu"], "one of auto, cpu"), (["--faults", "f"], "--device recorder"),
-<<<<<<< HEAD
-    (["--precision", "fp8"], "GPUs only"),
-    (["--cache-mb", "-1"], "between 0 and"),
-=======
     (["--precision", "fp8", "--device", "cpu"], "GPUs only"),
-    (["--cache-mb", "1"], "caches no answers"),
->>>>>>> 084bb22 (A GPU engine serves the precision that is asked for or wins, and /info says why)
+    (["--cache-mb", "-1"], "between 0 and"),
     (["--port"], "expected one argument"),
 ])
 def test_parse_wrong_flag_is_refused_in_words(argv, words):
