@@ -50,11 +50,14 @@ class Played:
 
 
 class Server(House):
-    """A server whose recorded device is scripted by `faults`, with graphs of up to `tokens`."""
+    """A server whose recorded device is scripted by `faults`, which begins as `script`, with graphs
+    of up to `tokens`."""
+
+    script = PLENTY
 
     def __init__(self, model: str, faults: str, *flags: str, tokens: int = 64) -> None:
         self.faults = faults
-        write(faults, PLENTY)
+        write(faults, self.script)
         super().__init__(["--model", model, "--faults", faults, "--gpu-tokens", str(tokens), *FLAGS,
                           *flags])
 
