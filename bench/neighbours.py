@@ -3,7 +3,6 @@
     python -m bench.neighbours [--short] [--model DIR] [--texts FILE] [--engines N]
 
 The others come open loop at a share of a measured capacity; their latencies count from the planned
-The others come open loop at a share of a measured capacity; their latencies count from the planned
 send times. Greedy clients and quiet times take turns, round by round. One JSON line a figure;
 values are medians of rounds:
 
