@@ -28,6 +28,9 @@ class Source(Protocol):
     def name(self, uuid: str) -> str:
         """The product's name; empty where the driver does not tell."""
 
+    def lost(self) -> dict[str, str]:
+        """Why each device is lost that its driver has given up since the last look."""
+
     def memory(self, uuid: str) -> tuple[int, int]:
         """(total, free) in bytes. May block; raises DeviceLost or Unread."""
 
@@ -41,6 +44,9 @@ class Recorded:
 
     def name(self, uuid: str) -> str:
         return "recorder"
+
+    def lost(self) -> dict[str, str]:
+        return {}
 
     def memory(self, uuid: str) -> tuple[int, int]:
         fault = self._script.take("watch")

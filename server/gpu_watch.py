@@ -53,7 +53,9 @@ class Watch:
 
     def round(self) -> None:
         """Reads each device that is not lost and sends {"type": "reading"}, stamped with the time
-        before the call, or {"type": "device_lost"}."""
+        before the call, or {"type": "device_lost"}, also where only the driver has said so."""
+        for uuid, why in self._source.lost().items():
+            self._lose(uuid, why)
         for uuid in self._source.uuids:
             if uuid in self._lost:
                 continue
@@ -61,8 +63,7 @@ class Watch:
             try:
                 total, free = self._source.memory(uuid)
             except DeviceLost as error:
-                self._lost.add(uuid)
-                self._control.send({"type": "device_lost", "uuid": uuid, "why": str(error)})
+                self._lose(uuid, str(error))
                 continue
             except Unread as error:
                 self._failures[uuid] += 1
@@ -73,3 +74,8 @@ class Watch:
             self._control.send({"type": "reading", "uuid": uuid, "at": at, "total": total,
                                 "free": free})
         self._control.flush()
+
+    def _lose(self, uuid: str, why: str) -> None:
+        if uuid not in self._lost:
+            self._lost.add(uuid)
+            self._control.send({"type": "device_lost", "uuid": uuid, "why": why})

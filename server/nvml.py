@@ -14,6 +14,7 @@ import pynvml
 
 from server.device_source import DeviceLost, NoDevices, Unread
 from server.visible import visible
+from server.xids import Xids
 
 # By number, because older pynvml has no names for the newer ones.
 UNINITIALIZED, NOT_SUPPORTED, TIMEOUT, FUNCTION_NOT_FOUND, UNKNOWN = 1, 3, 10, 13, 999
@@ -40,6 +41,7 @@ class Nvml:
         self._handles: dict[str, Any] = {}
         # The way to ask for memory that worked last, by device.
         self._ways: dict[str, int] = {}
+        self._xids = Xids(self.uuids, self._handle)
 
     def name(self, uuid: str) -> str:
         """The product's name; empty where the driver does not tell."""
@@ -47,6 +49,10 @@ class Nvml:
             return _text(pynvml.nvmlDeviceGetName(self._handle(uuid)))
         except pynvml.NVMLError:
             return ""
+
+    def lost(self) -> dict[str, str]:
+        """Why each device is lost that the driver has given up since the last look."""
+        return self._xids.take()
 
     def memory(self, uuid: str) -> tuple[int, int]:
         """(total, free) in bytes. Raises DeviceLost or Unread.
@@ -62,6 +68,7 @@ class Nvml:
             if error.value == UNINITIALIZED:
                 self._handles.clear()
                 _initialise_again()
+                self._xids = Xids(self.uuids, self._handle)
             raise Unread(str(error)) from None
 
     def _memory(self, uuid: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-OK, INVALID, NOT_FOUND, LOST, BAD_VERSION = 0, 2, 6, 15, 25
+OK, INVALID, NOT_FOUND, TIMEOUT, LOST, BAD_VERSION = 0, 2, 6, 10, 15, 25
 
 
 def build_library(folder: Path) -> Path | None:
@@ -30,15 +30,21 @@ class PythonNvml:
 
     def __init__(self) -> None:
         self._devices: list[dict[str, Any]] = []
+        self._xids: list[tuple[str, int]] = []
+        self._reported = 0
+        self._watched: set[str] = set()
         self.nvmlErrorString = functools.partial(b"stub error %d".__mod__)      # takes a restype
 
     def _begin(self, function: str) -> int:
         devices: list[dict[str, Any]] = []
+        xids: list[tuple[str, int]] = []
         whole, code = -1, OK
         for line in Path(os.environ["NVML_SCRIPT"]).read_text().splitlines():
             words = line.split()
             if words[:2] == ["rc", function]:
                 code = int(words[2])
+            elif words[:1] == ["xid"]:
+                xids.append((words[1], int(words[2])))
             elif words and words[0] in ("gpu", "mig"):
                 is_slice = words[0] == "mig"
                 if is_slice:
@@ -47,7 +53,7 @@ class PythonNvml:
                     whole = len(devices)
                 devices.append({"uuid": words[1], "total": int(words[2]), "free": int(words[3]),
                                 "parent": whole if is_slice else -1, "is_cut": 0})
-        self._devices = devices
+        self._devices, self._xids = devices, xids
         return code
 
     def _device(self, handle: Any) -> dict[str, Any] | None:
@@ -122,6 +128,42 @@ class PythonNvml:
             return code or LOST
         memory._obj.total, memory._obj.free = device["total"], device["free"]
         return OK
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, part: Any, whole: Any) -> int:
+        code = self._begin("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+        device = self._device(part)
+        if code or device is None:
+            return code or LOST
+        if device["parent"] < 0:
+            return INVALID
+        _address(whole._obj).value = device["parent"] + 1
+        return OK
+
+    def nvmlEventSetCreate(self, events: Any) -> int:
+        self._reported, self._watched = 0, set()
+        return self._begin("nvmlEventSetCreate")
+
+    def nvmlDeviceRegisterEvents(self, handle: Any, types: Any, events: Any) -> int:
+        code, device = self._begin("nvmlDeviceRegisterEvents"), self._device(handle)
+        if code or device is None:
+            return code or LOST
+        if device["parent"] >= 0 or types.value != 8:
+            return INVALID
+        self._watched.add(device["uuid"])
+        return OK
+
+    def nvmlEventSetWait_v2(self, events: Any, event: Any, ms: Any) -> int:
+        code = self._begin("nvmlEventSetWait")
+        if code:
+            return code
+        for uuid, xid in self._xids[self._reported:]:
+            self._reported += 1
+            if uuid in self._watched:
+                places = [device["uuid"] for device in self._devices]
+                _address(event._obj.device).value = places.index(uuid) + 1
+                event._obj.eventType, event._obj.eventData = 8, xid
+                return OK
+        return TIMEOUT
 
 
 def _address(handle: Any) -> ctypes.c_void_p:

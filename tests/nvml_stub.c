@@ -5,6 +5,7 @@
      mig UUID TOTAL FREE        a slice; the device before it is then in MIG mode
      rc FUNCTION CODE           what FUNCTION returns, without doing anything
      sleep FUNCTION MS          how long FUNCTION takes
+     xid UUID CODE              a fault, reported once, to who has asked for it
    build: cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml_stub.c */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +15,14 @@
 typedef unsigned long long bytes;
 struct memory_1 { bytes total, free, used; };
 struct memory_2 { unsigned version; bytes total, reserved, free, used; };
-struct device { char uuid[96]; bytes total, free; int parent, is_cut; };
+struct event { void *device; unsigned long long type, data; unsigned gpu_instance, instance; };
+struct device { char uuid[96]; bytes total, free; int parent, is_cut, is_watched; };
 
-enum { ROOM = 16, OK = 0, INVALID = 2, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, LOST = 15, VERSION = 25 };
+enum { ROOM = 16, OK = 0, INVALID = 2, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, LOST = 15, VERSION = 25 };
 static struct device devices[ROOM];
-static int count;
+static int count, reported;
+static struct { char uuid[96]; int code; } xids[ROOM];
+static int xid_count;
 
 /* Reads the script; the code that `function` must return before it does anything. */
 static int begin(const char *function) {
@@ -27,13 +31,16 @@ static int begin(const char *function) {
     char line[256], word[96];
     int number, code = OK, ms = 0, parent = -1;
     if (!file) return DRIVER_NOT_LOADED;
-    count = 0;
+    count = xid_count = 0;
     while (fgets(line, sizeof line, file)) {
         struct device *next = &devices[count];
         if (sscanf(line, "rc %95s %d", word, &number) == 2) {
             if (!strcmp(word, function)) code = number;
         } else if (sscanf(line, "sleep %95s %d", word, &number) == 2) {
             if (!strcmp(word, function)) ms = number;
+        } else if (xid_count < ROOM && sscanf(line, "xid %95s %d", word, &number) == 2) {
+            strcpy(xids[xid_count].uuid, word);
+            xids[xid_count++].code = number;
         } else if (count < ROOM && sscanf(line, "%7s %95s %llu %llu", word, next->uuid, &next->total,
                                           &next->free) == 4) {
             next->is_cut = 0;
@@ -121,4 +128,39 @@ int nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_2 *memory) {
     memory->reserved = 0;
     memory->used = device->total - device->free;
     return OK;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *slice, void **whole) {
+    BEGIN("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    DEVICE(slice);
+    if (device->parent < 0) return INVALID;
+    *whole = (void *)(long)(device->parent + 1);
+    return OK;
+}
+int nvmlEventSetCreate(void **set) {
+    BEGIN("nvmlEventSetCreate");
+    *set = (void *)&reported;
+    reported = 0;
+    for (int i = 0; i < count; i++) devices[i].is_watched = 0;
+    return OK;
+}
+int nvmlDeviceRegisterEvents(void *handle, unsigned long long types, void *set) {
+    (void)set;
+    BEGIN("nvmlDeviceRegisterEvents");
+    DEVICE(handle);
+    if (device->parent >= 0 || types != 8) return INVALID;
+    device->is_watched = 1;
+    return OK;
+}
+int nvmlEventSetWait_v2(void *set, struct event *event, unsigned ms) {
+    (void)set, (void)ms;
+    BEGIN("nvmlEventSetWait");
+    while (reported < xid_count) {
+        int at = reported++;
+        for (int i = 0; i < count; i++)
+            if (devices[i].is_watched && !strcmp(devices[i].uuid, xids[at].uuid)) {
+                *event = (struct event){(void *)(long)(i + 1), 8, (unsigned)xids[at].code, -1u, -1u};
+                return OK;
+            }
+    }
+    return TIMEOUT;
 }

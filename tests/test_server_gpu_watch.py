@@ -17,8 +17,13 @@ class Scripted:
         self.uuids = list(answers)
         self.answers = answers
 
+        self.given_up: dict[str, str] = {}
+
     def name(self, uuid: str) -> str:
         return ""
+
+    def lost(self) -> dict[str, str]:
+        return self.given_up
 
     def memory(self, uuid: str) -> tuple[int, int]:
         answer = self.answers[uuid].pop(0)
@@ -51,6 +56,15 @@ def test_watch_lost_device_is_told_once_and_its_neighbour_goes_on():
     assert [[(m["type"], m["uuid"]) for m in row] for row in told] == [
         [("reading", "a"), ("reading", "b")], [("device_lost", "a"), ("reading", "b")],
         [("reading", "b")]]
+
+
+def test_watch_device_that_its_driver_gives_up_is_told_once_and_read_no_more():
+    source = Scripted(a=[], b=[(10, 6)] * 2)
+    source.given_up = {"a": "Xid 79"}
+    told = _rounds(source, 2)
+    assert [[(m["type"], m["uuid"]) for m in row] for row in told] == [
+        [("device_lost", "a"), ("reading", "b")], [("reading", "b")]]
+    assert told[0][0]["why"] == "Xid 79"
 
 
 def test_watch_blind_device_is_silent_and_logged_once(capfd):

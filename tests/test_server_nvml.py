@@ -75,6 +75,62 @@ def test_nvml_missing_fields_are_left_out(driver):
     assert nvml.name("GPU-a") == "" and nvml.memory("GPU-a") == (80 * GIB, 60 * GIB)
 
 
+@pytest.mark.parametrize("code", [79, 95, 119, 120])
+def test_nvml_device_that_its_driver_gives_up_is_told_once(driver, code):
+    driver(TWO)
+    nvml = Nvml(None)
+    assert nvml.lost() == {}
+    driver(TWO + f"xid GPU-b {code}\n")
+    (told,) = nvml.lost().items()
+    assert told[0] == "GPU-b" and told[1].startswith(f"Xid {code}: ")
+    assert nvml.lost() == {}
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 48, 94])
+def test_nvml_fault_that_a_process_ends_of_loses_no_device(driver, code):
+    driver(TWO)
+    nvml = Nvml(None)
+    driver(TWO + f"xid GPU-a {code}\nxid GPU-x 79\n")
+    assert nvml.lost() == {}
+
+
+def test_nvml_several_faults_are_told_in_one_look(driver):
+    driver(TWO)
+    nvml = Nvml(None)
+    driver(TWO + "xid GPU-a 13\nxid GPU-a 79\nxid GPU-b 95\n")
+    assert sorted(nvml.lost()) == ["GPU-a", "GPU-b"]
+
+
+def test_nvml_fault_of_a_device_loses_its_slices_and_not_a_neighbours(driver):
+    slices = TWO + f"mig MIG-1 {20 * GIB} {9 * GIB}\nmig MIG-2 {20 * GIB} {9 * GIB}\n"
+    driver(slices)
+    nvml = Nvml("MIG-1")
+    driver(slices + "xid GPU-a 79\n")
+    assert nvml.lost() == {}
+    driver(slices + "xid GPU-a 79\nxid GPU-b 79\n")
+    assert list(nvml.lost()) == ["MIG-1"]
+
+
+@pytest.mark.parametrize("failing", ["nvmlEventSetCreate 13", "nvmlDeviceRegisterEvents 3",
+                                     "nvmlEventSetWait 999"])
+def test_nvml_driver_without_reports_of_faults_is_read_all_the_same(driver, failing):
+    script = ONE + f"rc {failing}\n"
+    driver(script)
+    nvml = Nvml(None)
+    driver(script + "xid GPU-a 79\n")
+    assert nvml.lost() == {} and nvml.memory("GPU-a") == (80 * GIB, 60 * GIB)
+
+
+def test_nvml_faults_are_watched_again_after_the_driver_was_reloaded(driver):
+    driver(ONE)
+    nvml = Nvml(None)
+    driver(ONE + "rc nvmlDeviceGetMemoryInfo_v2 1\n")
+    with pytest.raises(Unread):
+        nvml.memory("GPU-a")
+    driver(ONE + "xid GPU-a 79\n")
+    assert list(nvml.lost()) == ["GPU-a"]
+
+
 @pytest.mark.parametrize("code", [15, 16, 28])
 def test_nvml_device_that_is_gone_is_lost_and_its_neighbour_is_not(driver, code):
     driver(TWO)
