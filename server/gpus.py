@@ -94,10 +94,12 @@ class _Model:
 
 
 class Gpus:
-    """See the module's docstring. `page` and `others` are the master's own."""
+    """See the module's docstring. `page` and `others` are the master's own, and `refuse` ends its
+    start with a sentence."""
 
-    def __init__(self, settings: Settings, registry: Registry, page: Page,
-                 others: Others) -> None:
+    def __init__(self, settings: Settings, registry: Registry, page: Page, others: Others,
+                 refuse: Callable[[str], None]) -> None:
+        self._refuse = refuse
         self.settings, self.registry, self.page, self.others = settings, registry, page, others
         self.gpus: dict[str, _Gpu] = {}
         self.watch: _Child | None = None
@@ -169,8 +171,7 @@ class Gpus:
             if kind == "devices":
                 self._know(message["devices"])
             elif kind == "no_devices":
-                self._is_wanted = False
-                log.event("no_gpu", why=message["why"])
+                self._do_without(message["why"])
             elif kind == "reading":
                 self._watch_back_off_s = 0.0
                 gpu = self.gpus.get(message["uuid"])        # none of a device beyond MAX_GPUS
@@ -190,6 +191,15 @@ class Gpus:
                 child.said = message["reason"]
                 if child.said == "allocation":
                     self._gpu_of(child).pressure.allocation_failed(now)
+
+    def _do_without(self, why: str) -> None:
+        """There is no device. Who asked for one should hear it at the start; a server that has
+        served goes on, with CPU engines."""
+        self._is_wanted = False
+        log.event("no_gpu", why=why)
+        if self.settings.device == "cuda" and self._model is None:
+            self._refuse(f"--device cuda: this process has no GPU ({why}); with --device auto CPU "
+                         "cores serve where there is none")
 
     def _know(self, devices: list[dict]) -> None:
         """The watch has named the devices; those of an earlier watch keep their places."""

@@ -98,7 +98,8 @@ class Master:
         self.exit_code: int | None = None
         self.selector = selectors.DefaultSelector()
         self.children = Children(self.selector, self.registry)
-        self.gpus = Gpus(settings, self.registry, self.page, self.children)
+        self.gpus = Gpus(settings, self.registry, self.page, self.children,
+                         lambda sentence: self._exit(Exit(2, sentence)))
         self.signals = Signals()
         self.notifier = Notifier(os.environ)
         self.commands = CommandSocket(settings.socket, self.selector, self._ask_reload)

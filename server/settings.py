@@ -51,7 +51,8 @@ SETTINGS = (
             shown_default="the shipped sms-spam"),
     Setting("device", "model", "choice", "auto",
             "where programs run: auto takes the GPUs that there are, with the CPU cores behind "
-            "them; recorder plays a GPU on a CPU core, for tests",
+            "them; cuda does not start where there is none; recorder plays a GPU on a CPU core, "
+            "for tests",
             choices=("auto", "cpu", "cuda", "recorder")),
     Setting("precision", "model", "choice", "auto",
             "arithmetic of the model; auto takes the fastest that a bundle's gate let pass, and "

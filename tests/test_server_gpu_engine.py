@@ -1,12 +1,14 @@
 """Whole servers: one whose GPU is played by the recorder, and some whose driver is a stub."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 
 from tests.gpu_faults import TEXTS, Checker, Server, ask, is_same, play
-from tests.house import House, wait_until
+from tests.house import ROOT, House, wait_until
 from tests.nvml_stand_in import build_library
 
 pytestmark = [pytest.mark.sockets, pytest.mark.slow]
@@ -114,10 +116,19 @@ def test_gpu_whose_driver_blocks_blocks_nobody(stub):
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has a driver")
 def test_gpu_none_at_all_is_one_line_of_the_log():
-    with House(["--device", "cuda"]) as house:
+    with House(["--device", "auto"]) as house:
         wait_until("it says so", lambda: any(b"event=no_gpu" in line for line in house.log))
         _answers(house)
         assert house.info()["devices"] == []
         wait_until("the watch is gone", lambda: not house.pids("gpu_watch"))
         assert [line.split(b" ")[1] for line in house.log if b"gpu_watch" in line
                 or b"no_gpu" in line] == [b"event=process_started", b"event=no_gpu"]
+
+
+def test_gpu_asked_for_where_there_is_none_is_refused_at_the_start():
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    found = subprocess.run([sys.executable, "-m", "server", "--port", "0", "--device", "cuda"],
+                           cwd=ROOT, env=hidden, capture_output=True, timeout=180)
+    assert found.returncode == 2 and not found.stdout
+    (last,) = [line for line in found.stderr.splitlines() if line.startswith(b"--device cuda: ")]
+    assert last.endswith(b"with --device auto CPU cores serve where there is none")

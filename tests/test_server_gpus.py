@@ -31,8 +31,10 @@ class Desk:
         self.page = self.registry.page("master", 0)
         self.strays: dict[int, int] = {}
         self.told: list[tuple] = []
+        self.refused: list[str] = []
         self.gpus = Gpus(parse([*FLAGS, *flags], {}), self.registry, self.page, SimpleNamespace(
-            strays=self.strays, tell=lambda *message: self.told.append(message)))
+            strays=self.strays, tell=lambda *message: self.told.append(message)),
+            self.refused.append)
         self.files = [os.memfd_create("test") for _ in range(3)]
         self.at = time.monotonic() - 1.0
 
@@ -288,6 +290,21 @@ def test_gpus_none_at_all_is_one_line(desk, capfd):
     one.turn()
     assert len(one.children) == 1
     assert capfd.readouterr().err.count("event=no_gpu") == 1
+
+
+@pytest.mark.parametrize("device, has_served, is_refused", [
+    ("cuda", False, True), ("cuda", True, False), ("auto", False, False)])
+def test_gpus_none_where_one_was_asked_for_is_refused_at_the_start_only(
+        monkeypatch, desk, device, has_served, is_refused):
+    monkeypatch.setitem(globals(), "FLAGS", ["--device", device])
+    one = desk()
+    if has_served:
+        one.serve()
+    one.turn()
+    one.watch().control.send({"type": "no_devices", "why": "NVML: no library"})
+    one.turn()
+    assert len(one.refused) == is_refused
+    assert all("--device cuda" in words and "NVML: no library" in words for words in one.refused)
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
