@@ -33,10 +33,13 @@ from server.processes import STDERR, ChildSpec
 START_LEASE_S = 300.0
 # The master kills a little after this process would have ended itself.
 KILL_MARGIN_S = 1.0
-# Between two looks at a device that is about to be done.
-POLL_S = 0.0001
-# Of what a launch usually takes, the part that is slept in one piece.
+# Of what a launch still takes, the part that is slept in one piece.
 SLEPT_SHARE = 0.8
+# So shortly before and after the time when it is usually done nobody sleeps: the kernel makes 0.16
+# ms of 0.1, and the device has nothing to do meanwhile.
+SPUN_S = 0.0003
+# Between two looks at a device that takes longer.
+POLL_S = 0.0001
 FELL_STATUS = 76
 RECORDER_NICE = 19
 
@@ -180,7 +183,10 @@ class GpuEngine:
 
     def _patience_s(self) -> float:
         if self.program.is_busy:
-            return max(SLEPT_SHARE * self.program.remaining_s(), POLL_S)
+            remaining_s = self.program.remaining_s()
+            if remaining_s > SPUN_S:
+                return SLEPT_SHARE * remaining_s
+            return 0.0 if remaining_s > -SPUN_S else POLL_S
         return RECONNECT_S if self.link is None else LONGEST_WAIT_S
 
     def _obey(self) -> None:

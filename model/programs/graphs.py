@@ -228,6 +228,7 @@ class GraphProgram:
         while self._running and self._running[0].end.is_done():
             slot = self._running.popleft()
             self._head_since = time.monotonic()
+            self._launch_filled()       # the device first: what follows it need not wait for
             part, ticket = slot.part, slot.ticket
             slot.part = slot.ticket = None
             count = len(part.rows)
@@ -238,18 +239,20 @@ class GraphProgram:
             if not ticket.missing:
                 finished.append(Finished(ticket.number, ticket.logits, ticket.device_ms,
                                          ticket.padding))
+        if self._waiting:
             self._launch()
         return finished
 
     def _launch(self) -> None:
         """Launches what may go, and fills free slots ahead of it."""
-        while True:
-            if self._filled and self._may_go(self._filled[0].ticket):
-                self._enqueue(self._filled.popleft())
-            elif self._waiting and len(self._filled) + len(self._running) < SLOTS:
-                self._fill(*self._waiting.popleft())
-            else:
-                return
+        self._launch_filled()
+        while self._waiting and len(self._filled) + len(self._running) < SLOTS:
+            self._fill(*self._waiting.popleft())
+            self._launch_filled()
+
+    def _launch_filled(self) -> None:
+        while self._filled and self._may_go(self._filled[0].ticket):
+            self._enqueue(self._filled.popleft())
 
     def _may_go(self, ticket: _Ticket) -> bool:
         return self.is_high or not self._running or self._running[-1].ticket is ticket
@@ -293,11 +296,12 @@ class GraphProgram:
         return self._head_since + max(DUE_S, DUE_FACTOR * launch.ms / 1e3)
 
     def remaining_s(self) -> float:
-        """How long the launch that runs will still take, by what it took before."""
+        """How long the launch that runs will still take, by what it took before; negative where
+        it takes longer than that."""
         if not self._running:
             return 0.0
         launch = self._launches[self._running[0].part.shape]
-        return max(self._head_since + launch.ms / 1e3 - time.monotonic(), 0.0)
+        return self._head_since + launch.ms / 1e3 - time.monotonic()
 
     def take_counts(self) -> Counts:
         counts, self.counts = self.counts, Counts()
