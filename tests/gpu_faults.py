@@ -88,11 +88,12 @@ class Server(House):
         return self.batches(kind) > before
 
 
-def ask(port: int, text: str) -> tuple[int, dict, str]:
+def ask(port: int, text: str, priority: str = "low") -> tuple[int, dict, str]:
     """(status, answer, X-Engine) of one text on a connection of its own."""
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
-        connection.request("POST", "/infer", json.dumps({"text": text, "logits": True}))
+        connection.request("POST", "/infer", json.dumps({"text": text, "logits": True}),
+                           {"X-Priority": priority})
         response = connection.getresponse()
         return response.status, json.loads(response.read()), response.getheader("X-Engine") or ""
     finally:

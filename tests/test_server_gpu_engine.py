@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from tests.gpu_faults import TEXTS, Checker, Server, ask, is_same, play
+from model.device.script import write
+from tests.gpu_faults import PLENTY, TEXTS, Checker, Server, ask, is_same, play
 from tests.house import ROOT, House, wait_until
 from tests.nvml_stand_in import build_library
 
@@ -16,6 +18,7 @@ pytestmark = [pytest.mark.sockets, pytest.mark.slow]
 GIB = 1 << 30
 ONE = f"gpu GPU-a {80 * GIB} {60 * GIB}\n"
 PARKED_S, PARKED_SHARE = 4.0, 0.01
+LOW_REQUESTS = 64
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,28 @@ def _cpu_s(pid: int) -> float:
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_gpu_engine_answers_a_high_request_before_low_ones_that_came_earlier(server):
+    write(server.faults, PLENTY + "speed 2000\n")       # 32 ms for the shortest text
+    open_ones = set(range(LOW_REQUESTS))
+
+    def ask_low(number: int) -> None:
+        assert ask(server.port, TEXTS[number % len(TEXTS)])[0] == 200
+        open_ones.discard(number)
+
+    threads = [threading.Thread(target=ask_low, args=(number,)) for number in range(LOW_REQUESTS)]
+    for thread in threads:
+        thread.start()
+    inflight = ("firebrick_inflight", "")
+    wait_until("they are taken", lambda: server.counters()[inflight] >= LOW_REQUESTS / 2)
+    status, _, engine = ask(server.port, TEXTS[0], "high")
+    left = len(open_ones)
+    for thread in threads:
+        thread.join()
+    write(server.faults, PLENTY)
+    assert (status, engine) == (200, "gpu-0") and not open_ones
+    assert left >= LOW_REQUESTS / 4
 
 
 @pytest.mark.parametrize("fault", ["pressure", "sticky", "capture", "hang", "kill", "watch"])
