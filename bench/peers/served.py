@@ -44,10 +44,13 @@ class ServedPeer:
         # One thread each, whatever a library would take by itself.
         environment = os.environ | {VARIABLE: json.dumps(setup), "OMP_NUM_THREADS": "1",
                                     "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        # A process group, not a session: where the kernel groups by session, peers and ours would
+        # not be scheduled alike.
         self._process = subprocess.Popen(
             [python, "-m", MODULES[settings.server], "--address", "127.0.0.1", "--port",
              str(self.port), "--timeout", str(ANSWER_TIMEOUT_MS)],
-            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True)
+            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=self._log, preexec_fn=os.setpgrp)
         self.pid = self._process.pid
         try:
             self._await_answer()
@@ -60,7 +63,7 @@ class ServedPeer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        """Its whole session ends: both kinds leave workers behind when they are killed."""
+        """Its whole process group ends: both kinds leave workers behind when they are killed."""
         self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_TIMEOUT_S)
