@@ -14,6 +14,7 @@ from torch import nn
 from model.device.ladder import Shape, lane_shapes
 from model.device.port import Port
 from model.program import Row
+from model.programs.eight_bits import CodeWeights, Operators
 from model.programs.graphs import CheckFailed, GraphProgram
 from model.programs.image import Image
 from model.programs.lanes import LanePrograms
@@ -21,6 +22,8 @@ from model.programs.script import script, settle
 
 # Logits against the reference's. 16 bits carry about 3 decimals through a network, bf16 about 2.
 SELF_TEST_TOLERANCES = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.3}
+EIGHT_BIT_FAMILIES = ("bert", "distilbert", "electra", "albert", "roberta", "camembert",
+                      "xlm-roberta")
 PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 # Activations in the pool of graphs, for each token of the largest: about this many hidden widths
 # of 2 bytes live at once (gate, three of attention, the intermediate layer).
@@ -44,8 +47,10 @@ class Options:
     cuts: int = 0
 
 
-def padded_network(card: dict[str, Any], image: Image, dtype: torch.dtype, port: Port) -> nn.Module:
-    """The family's network, its weights on the device. Raises NoNetwork."""
+def padded_network(card: dict[str, Any], image: Image, dtype: torch.dtype, port: Port,
+                   operators: Operators | None = None) -> nn.Module:
+    """The family's network, its weights on the device; with `operators` one of 8 bits. Raises
+    NoNetwork."""
     from model.programs import padded_deberta, padded_modernbert, padded_post_norm
     from model.programs.padded import Weights
     makers: dict[str, Callable[[Weights, dict[str, Any]], nn.Module]] = {
@@ -57,8 +62,13 @@ def padded_network(card: dict[str, Any], image: Image, dtype: torch.dtype, port:
     if card["family"] not in makers:
         raise NoNetwork(f"models of family {card['family']} have no program for GPUs")
     settings = card["settings"]
-    return makers[card["family"]](Weights(image, settings, dtype, port.capability, port.upload),
-                                  settings)
+    if operators is None:
+        made = Weights(image, settings, dtype, port.capability, port.upload)
+    elif card["family"] in EIGHT_BIT_FAMILIES:
+        made = CodeWeights(image, settings, operators, port.capability, port.upload)
+    else:
+        raise NoNetwork(f"models of family {card['family']} have no program of 8 bits for GPUs")
+    return makers[card["family"]](made, settings)
 
 
 def build(card: dict[str, Any], images: Sequence[Any], port: Port,
