@@ -148,6 +148,8 @@ class Cuda:
         torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), 0)
         self.dtypes = (torch.float16, torch.bfloat16, torch.float32) \
             if self.capability >= (8, 0) else (torch.float16, torch.float32)
+        self.eight_bits = ("fp8", "int8") if self.capability >= (8, 9) else \
+            ("int8",) if self.capability >= (7, 5) else ()
         # Sums of 16-bit products stay in 32 bits.
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self._device = torch.device("cuda", 0)
@@ -178,6 +180,9 @@ class Cuda:
             there = tensor.to(self._device)
             self.wait()     # both lanes read it
             return there
+
+    def row_kernels(self, wide: torch.dtype, codes: torch.dtype) -> None:
+        """None yet."""
 
     def staging(self, count: int, dtype: torch.dtype) -> Tensor:
         with _translated():

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 # Of a graph's function: enqueues work that reads and writes fixed memory, and returns its result.
 Work = Callable[[], Tensor]
@@ -103,6 +103,9 @@ class Port(Protocol):
     dtypes: tuple[torch.dtype, ...]
     """The arithmetic to try, the fastest first."""
 
+    eight_bits: tuple[str, ...]
+    """What of "fp8" and "int8" it may have operators for."""
+
     low: Lane
     high: Lane
 
@@ -117,6 +120,10 @@ class Port(Protocol):
 
     def upload(self, tensor: Tensor) -> Tensor:
         """A copy on the device, for good."""
+
+    def row_kernels(self, wide: torch.dtype, codes: torch.dtype) -> nn.Module | None:
+        """Row operations of its own between 8-bit products (model.programs.row_ops.RowOps), not
+        tried yet; None where it has none. Raises whatever keeps it from having them."""
 
     def staging(self, count: int, dtype: torch.dtype) -> Tensor:
         """Host memory, [count], that the device can copy from and to by itself."""

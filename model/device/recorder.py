@@ -24,6 +24,7 @@ from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Work
 from model.device.script import Script
 
 ILLEGAL_ADDRESS = 700
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 WAIT_S = 0.0002
 EXIT_STATUS = 9
 
@@ -249,7 +250,8 @@ class _Witness(CaptureGuard):
 
 
 class Recorder:
-    """A model.device.port.Port. `clock` gives monotonic seconds.
+    """A model.device.port.Port. `dtypes` are the script's unless given; `clock` gives monotonic
+    seconds.
 
     Its two lanes share one device that does one piece of computing at a time, to its end; of two
     that could begin it takes the high lane's.
@@ -258,9 +260,11 @@ class Recorder:
     kind = "recorder"
     capability = (0, 0)
 
-    def __init__(self, script: Script, dtypes: Sequence[torch.dtype] = (torch.float32,),
+    def __init__(self, script: Script, dtypes: Sequence[torch.dtype] = (),
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self.dtypes = tuple(dtypes)
+        arithmetic = script.arithmetic()
+        self.dtypes = tuple(dtypes) or tuple(DTYPES[name] for name in arithmetic if name in DTYPES)
+        self.eight_bits = tuple(name for name in arithmetic if name not in DTYPES)
         self.script, self.clock = script, clock
         self.low, self.high = RecordedLane(self), RecordedLane(self)
         self._thread = threading.get_ident()
@@ -289,6 +293,9 @@ class Recorder:
 
     def upload(self, tensor: Tensor) -> Tensor:
         return self._allocate(self._uploaded, tensor.clone)
+
+    def row_kernels(self, wide: torch.dtype, codes: torch.dtype) -> None:
+        """It has none of its own."""
 
     def staging(self, count: int, dtype: torch.dtype) -> Tensor:
         return self._allocate(self._staging, lambda: torch.zeros(count, dtype=dtype))

@@ -4,6 +4,8 @@ A text file, read again whenever it has changed, one entry a line:
 
     memory TOTAL FREE          MiB that the watch reads (default 65536 and 60000)
     speed US                   a replay takes so many microseconds a padded token (default 0)
+    arithmetic NAME ...        what it computes in, of fp16 bf16 fp32 fp8 int8, the first of the wide
+                               ones first (default fp32 fp8 int8)
     once PLACE KIND [NTH]      a fault at the NTH call of PLACE in a process's life (default: next)
 
     places and kinds:
@@ -27,6 +29,8 @@ KINDS = {"allocate": ("memory",), "capture": ("memory", "error"),
          "replay": ("memory", "error", "hang", "nan", "stale", "exit"),
          "watch": ("block", "lost")}
 DEFAULT_MEMORY = (65536 * MIB, 60000 * MIB)
+ARITHMETIC = ("fp16", "bf16", "fp32", "fp8", "int8")
+DEFAULT_ARITHMETIC = ("fp32", "fp8", "int8")
 
 
 class ScriptError(ValueError):
@@ -55,6 +59,7 @@ class Script:
         self._read_state: tuple[int, int] | None = None
         self._memory = DEFAULT_MEMORY
         self._speed_us = 0.0
+        self._arithmetic = DEFAULT_ARITHMETIC
         self._faults: list[Fault] = []
         self._calls: dict[str, int] = {}
         self._refresh()
@@ -68,6 +73,11 @@ class Script:
         """Microseconds that a replay takes for each of its padded tokens."""
         self._refresh()
         return self._speed_us
+
+    def arithmetic(self) -> tuple[str, ...]:
+        """What it computes in, as /info names precisions."""
+        self._refresh()
+        return self._arithmetic
 
     def take(self, place: str) -> str | None:
         """Counts a call of `place`; the kind of fault that it should have, or None."""
@@ -93,7 +103,7 @@ class Script:
         except FileNotFoundError:
             return              # being replaced
         self._read_state = state
-        self._memory, self._speed_us, self._faults = parse(text)
+        self._memory, self._speed_us, self._arithmetic, self._faults = parse(text)
 
     def _strike(self, fault: Fault) -> None:
         """Takes the fault's line out of the file."""
@@ -106,9 +116,9 @@ class Script:
         write(self._path, "\n".join(lines) + "\n")
 
 
-def parse(text: str) -> tuple[tuple[int, int], float, list[Fault]]:
-    """(memory in bytes, speed, faults) of a script; raises ScriptError."""
-    memory, speed_us, faults = DEFAULT_MEMORY, 0.0, []
+def parse(text: str) -> tuple[tuple[int, int], float, tuple[str, ...], list[Fault]]:
+    """(memory in bytes, speed, arithmetic, faults) of a script; raises ScriptError."""
+    memory, speed_us, arithmetic, faults = DEFAULT_MEMORY, 0.0, DEFAULT_ARITHMETIC, []
     for number, line in enumerate(text.splitlines(), 1):
         try:
             match _words(line):
@@ -118,6 +128,8 @@ def parse(text: str) -> tuple[tuple[int, int], float, list[Fault]]:
                     memory = int(float(total) * MIB), int(float(free) * MIB)
                 case ["speed", us]:
                     speed_us = float(us)
+                case ["arithmetic", *names] if names and set(names) <= set(ARITHMETIC):
+                    arithmetic = tuple(names)
                 case ["once", place, kind, *nth] if kind in KINDS.get(place, ()) and len(nth) < 2:
                     faults.append(Fault(place, kind, int(nth[0]) if nth else 0))
                 case _:
@@ -125,7 +137,7 @@ def parse(text: str) -> tuple[tuple[int, int], float, list[Fault]]:
         except ValueError:
             raise ScriptError(f"line {number} of the faults is no entry: {line.strip()!r}; "
                               "model/device/script.py lists them") from None
-    return memory, speed_us, faults
+    return memory, speed_us, arithmetic, faults
 
 
 def write(path: str, text: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from model.device.ladder import Shape
 from model.device.port import Port
 from model.program import Row
+from model.programs.device_choice import Choice
 from model.programs.graphs import Counts, Finished, GraphProgram
 
 
@@ -16,7 +17,7 @@ class LanePrograms:
     """A model.program.Program that can also be fed ahead, with batches of either class.
 
     `low` and `high` are of one port and one network; each has graphs, buffers and staging of its
-    own, for they run at once.
+    own, for they run at once. `choice` says which precision they are of.
     """
 
     def __init__(self, low: GraphProgram, high: GraphProgram) -> None:
@@ -24,6 +25,7 @@ class LanePrograms:
         self.port: Port = low.port
         self.dtype = low.dtype
         self.token_cap = low.token_cap
+        self.choice = Choice("", "")
         self._both = (high, low)
 
     def prepare(self, is_eager: bool = False) -> None:
