@@ -13,12 +13,19 @@ from loader.manifest import MANIFEST, passed_precisions
 PLAIN = ("fp32", "fp16", "bf16")
 
 
-def candidates(wanted: str, manifest: Mapping[str, Any] | None) -> tuple[list[str], str]:
-    """The precisions among which a measurement may choose, and why these.
+def candidates(wanted: str, manifest: Mapping[str, Any] | None,
+               for_devices: bool = False) -> tuple[list[str], str]:
+    """The precisions among which a measurement on a CPU may choose, and why these.
 
-    `wanted` is the flag's value, `manifest` that of a bundle. Raises CheckpointError where the
-    model may not be served in what is wanted.
+    `wanted` is the flag's value, `manifest` that of a bundle. With `for_devices` a GPU may serve
+    too, which makes its own 8 bits and judges them: what CPUs have not, it is asked for alone.
+    Raises CheckpointError where the model may not be served in what is wanted.
     """
+    if wanted == "fp8" and not for_devices:
+        raise CheckpointError("fp8 is for GPUs only, and there is none; serve in int8 or auto.")
+    if for_devices and (wanted == "fp8" or wanted == "int8" and manifest is None):
+        found, why = candidates("auto", manifest)
+        return found, f"{wanted} is for the GPU here; on CPUs {why}"
     if manifest is None:
         if wanted == "auto":
             return ["fp32"], "a plain checkpoint is served in fp32"

@@ -86,9 +86,10 @@ def model_name(path: str) -> str:
 
 
 def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
-            precision: str = "auto") -> Prepared:
+            precision: str = "auto", for_devices: bool = False) -> Prepared:
     """Reads and checks the whole checkpoint or bundle in `folder`; `name` is what clients see of a
-    checkpoint, a bundle has its own.
+    checkpoint, a bundle has its own. With `for_devices` the wide weights are there, whatever CPUs
+    serve in.
 
     The card holds all but what the model's own code adds (`buckets`, `self_test` of a plain
     checkpoint, and which of its `precisions` is served). Its version is a bundle's own, else 8 hex
@@ -96,7 +97,7 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
     """
     with open_folder(folder) as opened, contextlib.ExitStack() as stack:
         manifest = opened.manifest if isinstance(opened, Bundle) else None
-        precisions, why = candidates(precision, manifest)
+        precisions, why = candidates(precision, manifest, for_devices)
         config_bytes = _config_bytes(opened)
         config = read_object(config_bytes, "config.json")
         family = choose_family(config, families)
@@ -121,7 +122,8 @@ def prepare(folder: str, name: str, families: Mapping[str, FamilySpec],
         version = _Version({**sources, "config.json": config_bytes})
         weights_fd = _sealed_weights({**tensors, **quantised}, version)
         try:
-            wide_fd = _sealed_weights(wide, version) if wide and precisions != ["int8"] else None
+            wide_fd = _sealed_weights(wide, version) \
+                if wide and (for_devices or precisions != ["int8"]) else None
         except BaseException:
             os.close(weights_fd)
             raise

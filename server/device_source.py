@@ -1,11 +1,14 @@
 """Where readings of devices come from: the protocol, and the scripted source of recorded ones."""
 
+import os
 import time
 from typing import Protocol
 
 from model.device.script import Script
 
 RECORDED_UUID = "GPU-recorder"
+# One of them is there wherever a process can use a GPU: the driver's, and WSL's.
+DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
 
 
 class NoDevices(Exception):
@@ -49,6 +52,11 @@ class Recorded:
         if fault == "lost":
             raise DeviceLost("so the script says")
         return self._script.memory()
+
+
+def may_have(device: str) -> bool:
+    """False where `--device` will never find one."""
+    return device != "cpu" and (device != "auto" or any(map(os.path.exists, DEVICE_NODES)))
 
 
 def open_source(device: str, faults: str, variable: str | None) -> Source:

@@ -21,7 +21,7 @@ from loader.prepare import map_file, open_card
 from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Port
 from model.programs.graphs import CheckFailed
 from model.programs.lanes import LanePrograms
-from model.programs.on_device import PRECISIONS, NoNetwork, Options, build
+from model.programs.on_device import NoNetwork, Options, build
 from model.program import Row
 from server import codec, gpu_start, link, log
 from server.engine import ID_TYPES, LONGEST_WAIT_S, RECONNECT_S
@@ -65,11 +65,14 @@ def main() -> None:
         fall("allocation", error)
     except DeviceBroken as error:
         fall("cuda_error", error)
+    choice = program.choice
     spec.control.send({"type": "serving", "footprint": port.taken(), "graphs": program.captured,
-                       "shapes": len(program.shapes), "precision": PRECISIONS[program.dtype]})
+                       "shapes": len(program.shapes), "precision": choice.precision,
+                       "precision_why": choice.why, "operators": choice.operators})
     log.event("gpu_engine_ready", index=spec.index, device=uuid, graphs=program.captured,
               shapes=len(program.shapes), tokens=program.token_cap,
-              precision=PRECISIONS[program.dtype], taken_mb=port.taken() >> 20)
+              precision=choice.precision, why=choice.why, operators="; ".join(choice.operators)
+              or None, taken_mb=port.taken() >> 20)
     if port.kind == "recorder":
         # It computes on a core, which a device does not: what it has begun when CPU engines take
         # over must not hold those up.
@@ -86,7 +89,7 @@ def _load(spec: ChildSpec, cuts: int) -> tuple[dict, Port, LanePrograms]:
     settings = spec.settings
     port = _open(settings)
     return card, port, build(card, images, port, Options(
-        settings.gpu_tokens, settings.gpu_graph_mb << 20, cuts))
+        settings.gpu_tokens, settings.gpu_graph_mb << 20, cuts, settings.precision))
 
 
 def _open(settings) -> Port:
@@ -107,7 +110,7 @@ def _falls(spec: ChildSpec) -> Callable[[str, object], NoReturn]:
     which would call a device that may not answer."""
     def fall(reason: str, words: object) -> NoReturn:
         log.event("gpu_engine_fell", index=spec.index, reason=reason, why=words)
-        spec.control.send({"type": "fallen", "reason": reason})
+        spec.control.send({"type": "fallen", "reason": reason, "why": str(words)})
         os._exit(FELL_STATUS)
     return fall
 

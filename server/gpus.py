@@ -16,6 +16,7 @@ from typing import Protocol
 from loader.prepare import ModelFiles
 from model.device.script import parse
 from server import gpu_start, gpu_watch, log
+from server.device_source import may_have
 from server.errors import OperatorError
 from server.metrics import ALIVE_UNTIL, PID, Page, Registry
 from server.metrics_schema import GPUS, MAX_GPUS
@@ -36,14 +37,14 @@ LATE_S = 1.0
 # What a context takes beside the weights, as long as no engine has told what it took.
 CONTEXT_BYTES = 1 << 30
 PUBLISH_S = 1.0
-# One of them is there wherever a process can use a GPU: the driver's, and WSL's.
-DEVICE_NODES = ("/dev/nvidiactl", "/dev/dxg")
+# What an engine tells of itself for /info.
+FACTS = ("precision", "precision_why", "operators", "graphs", "shapes")
 
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """A process of ours; `said` is the reason that it gave for its end, `must_end_at` when it is
-    killed for not having left."""
+    """A process of ours; `said` is the reason that it gave for its end and `why` its words,
+    `must_end_at` when it is killed for not having left."""
 
     role: str
     index: int
@@ -53,6 +54,7 @@ class _Child:
     page: Page
     pid: int
     said: str = ""
+    why: str = ""
     killed_at: float = 0.0
     must_end_at: float = float("inf")
 
@@ -127,8 +129,7 @@ class Gpus:
 
     def may_come(self) -> bool:
         """False where no GPU engine will ever be started."""
-        return self._is_wanted and (self.settings.device != "auto"
-                                    or any(map(os.path.exists, DEVICE_NODES)))
+        return self._is_wanted and may_have(self.settings.device)
 
     def turn(self) -> None:
         """Hears, reaps, judges and obeys; before the master reaps what is not ours."""
@@ -184,10 +185,10 @@ class Gpus:
                     gpu.pressure.lost("device_lost", now)
             elif kind == "serving":
                 gpu = self._gpu_of(child)
-                gpu.facts = {key: message[key] for key in ("precision", "graphs", "shapes")}
+                gpu.facts = {key: message[key] for key in FACTS}
                 gpu.pressure.serves(message["footprint"], now)
             elif kind == "fallen":
-                child.said = message["reason"]
+                child.said, child.why = message["reason"], message["why"]
                 if child.said == "allocation":
                     self._gpu_of(child).pressure.allocation_failed(now)
 
@@ -222,7 +223,7 @@ class Gpus:
             self._bury_watch(child, reason, now)
             return
         gpu = self._gpu_of(child)
-        gpu.child, gpu.facts = None, {}
+        gpu.child, gpu.facts = None, {"why": child.why} if child.why else {}
         log.event("process_died", role=child.role, index=child.index, pid=child.pid, cause=reason)
         if gpu.pressure.state in SERVING and reason != "reload":
             self.page.counter("restarts_total", role="gpu_engine", cause=_cause(status)).add()

@@ -16,6 +16,7 @@ from model.families.table import FAMILIES, reference
 from model.grid import buckets
 from model.program import Row
 from server import program_files
+from server.device_source import may_have
 from server.processes import ChildSpec, arm, take_niceness
 
 CHANGED = "the program's files have changed since this server started; start a new server beside " \
@@ -40,7 +41,7 @@ def run(spec: ChildSpec) -> None:
     spec.page.promise(time.monotonic() + LEASE_S)
     try:
         prepared = prepare(spec.settings.model, model_name(spec.settings.model), FAMILIES,
-                           spec.settings.precision)
+                           spec.settings.precision, may_have(spec.settings.device))
         card = prepared.card
         card["buckets"] = buckets(card["max_tokens"])
         if "self_test" not in card:     # a bundle brings its own

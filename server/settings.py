@@ -15,14 +15,12 @@ from server.errors import OperatorError
 
 DEFAULT_MODEL = str(Path(__file__).resolve().parent.parent / "models" / "sms-spam")
 SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-GPU_PRECISION = "fp8 is for GPUs only; use --precision int8 or auto"
 
 
 @dataclass(frozen=True)
 class Setting:
     """One row of the table. `kind` is text, int, float, size (bytes, with K, M, G), choice,
-    list (comma-separated) or switch; `low` and `high` are inclusive bounds; `unbuilt` maps a
-    value whose part is not built to the sentence that refuses it."""
+    list (comma-separated) or switch; `low` and `high` are inclusive bounds."""
 
     name: str
     group: str
@@ -33,7 +31,6 @@ class Setting:
     low: float = 0
     high: float = math.inf
     choices: tuple[str, ...] = ()
-    unbuilt: Mapping[str, str] | None = None
     shown_default: str = ""
 
     @property
@@ -56,8 +53,7 @@ SETTINGS = (
     Setting("precision", "model", "choice", "auto",
             "arithmetic of the model; auto takes the fastest that a bundle's gate let pass, and "
             "fp32 for a checkpoint",
-            choices=("auto", "fp32", "bf16", "fp16", "int8", "fp8"),
-            unbuilt={"fp8": GPU_PRECISION}),
+            choices=("auto", "fp32", "bf16", "fp16", "int8", "fp8")),
     Setting("truncate", "model", "choice", "auto",
             "auto cuts a text to the model's limit, never answers 422 to a longer one",
             choices=("auto", "never")),
@@ -193,6 +189,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Any:
         values["port"] = None
     if not problems and values["cache_mb"]:
         problems.append("--cache-mb: this version caches no answers; leave it at 0")
+    if not problems and values["precision"] == "fp8" and values["device"] == "cpu":
+        problems.append("--precision: fp8 is for GPUs only; use --precision int8 or auto")
     if not problems and values["faults"] and values["device"] != "recorder":
         problems.append("--faults: only a device that is played has scripted faults; add --device "
                         "recorder or leave it out")
@@ -256,8 +254,6 @@ def _convert(setting: Setting, raw: str) -> Any:
     if setting.kind == "choice":
         if raw not in setting.choices:
             raise ValueError(f"must be one of {', '.join(setting.choices)}")
-        if setting.unbuilt and raw in setting.unbuilt:
-            raise ValueError(setting.unbuilt[raw])
         return raw
     value = _number(setting.kind, raw)
     if not setting.low <= value <= setting.high:

@@ -296,9 +296,30 @@ def test_candidates_of_a_plain_checkpoint_are_never_of_8_bits():
     assert candidates("auto", None) == (["fp32"], "a plain checkpoint is served in fp32")
     for wanted in ("fp32", "fp16", "bf16"):
         assert candidates(wanted, None) == ([wanted], "asked for with --precision")
+    with pytest.raises(CheckpointError, match="not served in int8.*tools.build"):
+        candidates("int8", None)
+
+
+def test_candidates_beside_a_gpu_leave_its_8_bits_to_it():
+    manifest = {"precisions": {"fp32": PASSED, "fp16": PASSED, "int8": FAILED}}
+    assert candidates("fp8", manifest, True)[0] == ["fp32", "fp16"]
+    assert "fp8 is for the GPU" in candidates("fp8", manifest, True)[1]
     for wanted in ("int8", "fp8"):
-        with pytest.raises(CheckpointError, match=f"not served in {wanted}.*tools.build"):
-            candidates(wanted, None)
+        assert candidates(wanted, None, True)[0] == ["fp32"]
+    assert candidates("bf16", None, True)[0] == ["bf16"]
+    with pytest.raises(CheckpointError, match="int8 did not pass when this bundle was built"):
+        candidates("int8", manifest, True)
+    for given in (manifest, None):
+        with pytest.raises(CheckpointError, match="fp8 is for GPUs only"):
+            candidates("fp8", given)
+
+
+def test_bundle_in_int8_keeps_its_wide_weights_where_a_gpu_may_serve(sound):
+    for for_devices in (False, True):
+        found = prepare(str(sound), "x", FAMILIES, "int8", for_devices)
+        os.close(found.weights_fd)
+        assert (found.wide_fd is not None) == for_devices
+    os.close(found.wide_fd)
 
 
 def test_prepare_plain_checkpoint_in_int8_names_the_builder(tmp_path):

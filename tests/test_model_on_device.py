@@ -1,5 +1,7 @@
 """From a card to a program on a device: which arithmetic, which shapes, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -117,3 +119,118 @@ def test_on_device_what_has_no_network_is_refused_in_words(model):
     tensors["classifier.weight"] = tensors["classifier.weight"].astype(np.int8)
     with pytest.raises(NoNetwork, match="8 bits"):
         build(card, [file_bytes(tensors)], Recorder(Script()), OPTIONS)
+
+
+# ---- precisions ---------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def bundle(model):
+    """The card as of a bundle that passed in 8 bits, with the image of its wide weights."""
+    card, image = model
+    return {**card, "precisions": ["fp32", "int8"], "tolerances": {"int8": 0.1}}, image
+
+
+def _played(tmp_path, arithmetic: str) -> Recorder:
+    path = str(tmp_path / "script")
+    write(path, f"arithmetic {arithmetic}\n")
+    return Recorder(Script(path))
+
+
+def _check_served(model, program, tolerance: float) -> None:
+    card, image = model
+    rows = make_rows(card, [3, 17, 40, 64])
+    assert np.abs(program.run(rows) - reference(card, image, rows)).max() < tolerance
+    assert program.captured == len(program.shapes)
+
+
+@pytest.mark.parametrize("precision, tolerance", [
+    ("fp32", 1e-4), ("fp16", 0.05), ("bf16", 0.3), ("int8", 0.3), ("fp8", 0.8)])
+def test_on_device_precision_that_is_asked_for_is_served(model, tmp_path, precision, tolerance):
+    device = _played(tmp_path, "fp16 bf16 fp32 fp8 int8")
+    program = build(*_as_given(model), device, replace(OPTIONS, precision=precision))
+    assert program.choice.precision == precision
+    assert program.choice.why == "asked for with --precision"
+    assert bool(program.choice.operators) == (precision in ("int8", "fp8"))
+    _check_served(model, program, tolerance)
+
+
+def _as_given(model) -> tuple:
+    card, image = model
+    return card, [image]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp8"])
+def test_on_device_precision_that_the_device_has_not_is_refused_in_a_sentence(model, tmp_path,
+                                                                              precision):
+    with pytest.raises(NoNetwork) as caught:
+        build(*_as_given(model), _played(tmp_path, "fp32 int8"),
+              replace(OPTIONS, precision=precision))
+    assert str(caught.value) == f"{precision} was asked for and is not served: this device does " \
+        "not compute it"
+
+
+def test_on_device_precision_that_fails_its_gate_is_refused_in_a_sentence(model, monkeypatch):
+    monkeypatch.setattr(on_device, "products_fault", lambda *given: "a product is broken")
+    with pytest.raises(NoNetwork, match="^int8 was asked for and is not served: a product is bro"):
+        build(*_as_given(model), Recorder(Script()), replace(OPTIONS, precision="int8"))
+    monkeypatch.undo()
+    monkeypatch.setattr(on_device, "answers_fault", lambda *given: "the decision is another")
+    with pytest.raises(NoNetwork, match="^fp8 was asked for and is not served: the decision is"):
+        build(*_as_given(model), Recorder(Script()), replace(OPTIONS, precision="fp8"))
+
+
+def test_on_device_plain_checkpoint_is_not_served_in_8_bits_unasked(model):
+    program = build(*_as_given(model), Recorder(Script()), OPTIONS)
+    assert program.choice.precision == "fp32" and program.choice.times == {}
+
+
+def test_on_device_bundle_that_did_not_pass_in_8_bits_is_not_served_in_them(bundle):
+    card, image = bundle
+    program = build({**card, "precisions": ["fp32"]}, [image], Recorder(Script()), OPTIONS)
+    assert program.choice.precision == "fp32" and program.choice.times == {}
+
+
+@pytest.mark.parametrize("winner", ["fp32", "fp8", "int8"])
+def test_on_device_fastest_precision_that_passed_serves(bundle, winner, monkeypatch):
+    asked = []
+
+    def decide(times):
+        asked.append(times)
+        return winner, "the test says so"
+
+    monkeypatch.setattr(on_device, "decide", decide)
+    card, image = bundle
+    program = build(card, [image], Recorder(Script()), OPTIONS)
+    (times,) = asked
+    assert list(times) == ["fp32", "fp8", "int8"]
+    for costs in times.values():
+        assert [(texts, tokens) for texts, tokens, _ in costs] == \
+            [(shape.batch, shape.tokens) for shape in program.low.shapes]
+        assert all(0 < ms < float("inf") for _, _, ms in costs)
+    assert program.choice.precision == winner and program.choice.why == "the test says so"
+    _check_served(bundle, program, 0.8)
+
+
+def test_on_device_eight_bits_that_fail_leave_the_rest_and_are_named(bundle, monkeypatch):
+    real = on_device.products_fault
+    monkeypatch.setattr(on_device, "products_fault", lambda network, image, operators, port:
+                        "broken" if operators.kind == "fp8" else real(network, image, operators,
+                                                                     port))
+    card, image = bundle
+    choice = build(card, [image], Recorder(Script()), OPTIONS).choice
+    assert choice.refused == {"fp8": "broken"} and choice.precision in ("fp32", "int8")
+    assert choice.why.endswith("; fp8 is not served: broken")
+
+
+def test_on_device_eight_bits_whose_graph_is_wrong_lose(bundle, monkeypatch):
+    real = on_device.GraphProgram.prepare
+
+    def prepare(self, *given):
+        if any(part.original_name == "AddNorm" for part in self._network.modules()):
+            raise CheckFailed("the graph of 1 × 16 gives other logits than its function")
+        real(self, *given)
+
+    monkeypatch.setattr(on_device.GraphProgram, "prepare", prepare)
+    card, image = bundle
+    choice = build(card, [image], Recorder(Script()), OPTIONS).choice
+    assert choice.precision == "fp32" and list(choice.refused) == ["fp8", "int8"]

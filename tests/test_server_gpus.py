@@ -17,6 +17,7 @@ from server.settings import parse
 from tests.house import wait_until
 
 MIB = 1 << 20
+FACTS = {"precision": "fp16", "precision_why": "words", "operators": []}
 FLAGS = ["--device", "recorder", "--gpu-hold-s", "0", "--gpu-back-off-s", "0",
          "--gpu-longest-back-off-s", "0"]
 
@@ -94,7 +95,7 @@ class Desk:
         self.begin("GPU-a")
         self.read(60000)
         self.say({"type": "serving", "footprint": MIB, "graphs": 3, "shapes": 3,
-                  "precision": "fp32"})
+                  **FACTS})
 
     def say(self, message: dict) -> None:
         self.engine().control.send(message)
@@ -151,7 +152,7 @@ def test_gpus_engine_starts_when_model_and_room_are_there(desk):
     one.turn()
     assert one.engines() == 1 and one.heard() == ["model"]
     assert one.shown()["state"] == "recovering"
-    one.say({"type": "serving", "footprint": MIB, "graphs": 2, "shapes": 3, "precision": "fp16"})
+    one.say({"type": "serving", "footprint": MIB, "graphs": 2, "shapes": 3, **FACTS})
     shown = one.shown()
     assert (shown["state"], shown["reason"], shown["graphs"]) == ("ok", "served", 2)
     text = render(one.registry, None, 1).decode()
@@ -192,9 +193,10 @@ def test_gpus_death_has_its_reason_and_the_engine_comes_back(desk, said, number,
     one = desk()
     one.begin_serving()
     if said:
-        one.say({"type": "fallen", "reason": said})
+        one.say({"type": "fallen", "reason": said, "why": "words"})
     one.end_engine(number)
     assert (one.shown()["state"], one.shown()["reason"]) == ("recovering", reason)
+    assert one.shown().get("why") == ("words" if said else None)
     one.read(60000, count=2)
     assert one.engines() == 2
 
@@ -204,7 +206,7 @@ def test_gpus_failed_capture_shortens_the_next_ladder(desk, monkeypatch):
     monkeypatch.setattr(module.gpu_start, "run", lambda spec, uuid, failed: cuts.append(failed))
     one = desk()
     one.begin_serving()
-    one.say({"type": "fallen", "reason": "capture"})
+    one.say({"type": "fallen", "reason": "capture", "why": "words"})
     one.end_engine(signal.SIGTERM)
     one.read(60000, count=2)
     assert [gpu.cuts for gpu in one.gpus.gpus.values()] == [1] and one.engines() == 2
@@ -262,7 +264,7 @@ def test_gpus_of_two_one_is_lost_and_the_other_serves_on(desk):
     one.turn()
     states = [gpu.pressure.state for gpu in one.gpus.gpus.values()]
     assert states == ["lost", "recovering"]
-    one.say({"type": "serving", "footprint": 0, "graphs": 1, "shapes": 1, "precision": "fp16"})
+    one.say({"type": "serving", "footprint": 0, "graphs": 1, "shapes": 1, **FACTS})
     assert [gpu.pressure.state for gpu in one.gpus.gpus.values()] == ["lost", "ok"]
 
 
@@ -297,7 +299,7 @@ def test_gpus_next_model_replaces_the_engine_at_once(desk, is_ready):
     one.begin("GPU-a")
     one.read(60000)
     if is_ready:
-        one.say({"type": "serving", "footprint": 0, "graphs": 1, "shapes": 1, "precision": "fp16"})
+        one.say({"type": "serving", "footprint": 0, "graphs": 1, "shapes": 1, **FACTS})
     one.heard()
     old = one.engine().pid
     one.serve(generation=2)

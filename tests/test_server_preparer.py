@@ -27,7 +27,7 @@ def prepare(folder, generation=1):
     page = registry.page("preparer", 0, generation)
     pid = fork(preparer.run, ChildSpec(
         "preparer", 0, 1, generation,
-        SimpleNamespace(model=str(folder), precision="auto", engine_nice=0),
+        SimpleNamespace(model=str(folder), precision="auto", device="cpu", engine_nice=0),
         theirs, page, registry, "name",
         os.getpid()))
     theirs.close()

@@ -40,7 +40,7 @@ def test_parse_sizes_lists_and_switches():
     (["--max-body", "4T"], "size"), (["--max-age-s", "nan"], "number"),
     (["--high-share", "1.5"], "between 0 and 1"), (["--model", ""], "empty"),
     (["--device", "tpu"], "one of auto, cpu"), (["--faults", "f"], "--device recorder"),
-    (["--precision", "fp8"], "GPUs only"),
+    (["--precision", "fp8", "--device", "cpu"], "GPUs only"),
     (["--cache-mb", "1"], "caches no answers"),
     (["--port"], "expected one argument"),
 ])

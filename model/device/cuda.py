@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Work
 
@@ -181,8 +181,10 @@ class Cuda:
             self.wait()     # both lanes read it
             return there
 
-    def row_kernels(self, wide: torch.dtype, codes: torch.dtype) -> None:
-        """None yet."""
+    def row_kernels(self, wide: torch.dtype, codes: torch.dtype) -> nn.Module:
+        from model.cuda.row_kernels import open_row_kernels     # a compiler: where 8 bits are tried
+        return open_row_kernels(self.capability, codes, wide,
+                                lambda: torch.cuda.current_stream().cuda_stream)
 
     def staging(self, count: int, dtype: torch.dtype) -> Tensor:
         with _translated():
