@@ -50,11 +50,13 @@ class Played:
 
 
 class Server(House):
-    """A server whose recorded device is scripted by `faults`."""
+    """A server whose recorded device is scripted by `faults`, which begins as `script`."""
+
+    script = PLENTY
 
     def __init__(self, model: str, faults: str, *flags: str) -> None:
         self.faults = faults
-        write(faults, PLENTY)
+        write(faults, self.script)
         super().__init__(["--model", model, "--faults", faults, *FLAGS, *flags])
 
     def device(self) -> dict:

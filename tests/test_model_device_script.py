@@ -18,6 +18,12 @@ def test_script_change_is_read_at_the_next_question(path):
     assert script.memory() == (1000 * MIB, MIB * 3 // 2) and script.speed_us() == 2.5
 
 
+def test_script_tells_what_the_device_computes_in(path):
+    assert Script().arithmetic() == ("fp32", "fp8", "int8")
+    write(path, "arithmetic fp16 int8\n")
+    assert Script(path).arithmetic() == ("fp16", "int8")
+
+
 def test_script_fault_strikes_once_whoever_reads_the_file(path):
     write(path, "speed 1\nonce replay hang\nonce capture error 2\n")
     first, second = Script(path), Script(path)
@@ -38,7 +44,8 @@ def test_script_without_a_file_has_no_fault():
 
 
 @pytest.mark.parametrize("line", ["memory 5", "speed fast", "once replay boredom",
-                                  "once lunch hang", "once replay hang soon", "twice x hang"])
+                                  "once lunch hang", "arithmetic", "arithmetic fp64",
+                                  "once replay hang soon", "twice x hang"])
 def test_script_line_that_says_nothing_is_refused_by_number(line):
     with pytest.raises(ScriptError, match="line 2"):
         parse("# a comment\n" + line)

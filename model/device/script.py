@@ -4,8 +4,8 @@ A text file, read again whenever it has changed, one entry a line:
 
     memory TOTAL FREE          MiB that the watch reads (default 65536 and 60000)
     speed US                   a replay takes so many microseconds a padded token (default 0)
-    arithmetic NAME ...        what it computes in, of fp16 bf16 fp32 fp8 int8, the first of the wide
-                               ones first (default fp32 fp8 int8)
+    arithmetic NAME ...        of fp16 bf16 fp32 fp8 int8 what it computes in, the first tried first
+                               (default fp32 fp8 int8)
     once PLACE KIND [NTH]      a fault at the NTH call of PLACE in a process's life (default: next)
 
     places and kinds:

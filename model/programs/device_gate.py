@@ -22,8 +22,8 @@ TOLERANCES = {"fp32": 1e-3, "fp16": 0.05, "bf16": 0.3}
 SPREADS = {"int8": 0.1, "fp8": 0.2}
 # A decision that was clear by so much, in logits, must not change.
 CLEAR_MARGIN = 0.5
-# A product's error over random rows, root mean square, relative: honest codes cost 1 to 2 % (int8) or
-# 4 % (e4m3), in single channels up to 13 %; a channel that is another's costs 140 %.
+# A product's error over random rows, root mean square, relative: honest codes cost 1 to 2 % (int8)
+# or 4 % (e4m3), in single channels up to 13 %; a channel that is another's costs 140 %.
 PRODUCT_ERRORS = {"int8": 0.05, "fp8": 0.06}
 CHANNEL_ERROR = 0.2
 PRODUCT_ROWS = 64
@@ -50,7 +50,8 @@ def answers_fault(program: GraphProgram, card: dict[str, Any], precision: str) -
 def _spread_fault(wanted: np.ndarray, found: np.ndarray, precision: str, function: str) -> str:
     spread = float(np.sqrt(((found - wanted) ** 2).mean() / (wanted ** 2).mean()))
     if not spread <= SPREADS[precision]:
-        return f"the logits are {spread:.1%} from the reference, {SPREADS[precision]:.0%} is allowed"
+        return (f"the logits are {spread:.1%} from the reference, {SPREADS[precision]:.0%} is "
+                "allowed")
     changed = _changed(wanted, found, function)
     if changed.any():
         return f"the decision on text {int(changed.argmax())} is another"
