@@ -128,7 +128,11 @@ class RecordedLane:
         self.enqueue(copy)
 
     def run(self, work: Work, tokens: int = 0) -> None:
-        self.enqueue(work, True, tokens * self.device.script.speed_us() / 1e6)
+        script = self.device.script
+        if script.take("run"):
+            raise OutOfMemory("so the script says")
+        takes_us = tokens * script.speed_us() + script.eager_us() if tokens else 0.0
+        self.enqueue(work, True, takes_us / 1e6)
 
     def warm(self, work: Work) -> None:
         self.run(work)
@@ -257,7 +261,7 @@ class Recorder:
     that could begin it takes the high lane's.
     """
 
-    kind = "recorder"
+    kind = name = "recorder"
     capability = (0, 0)
 
     def __init__(self, script: Script, dtypes: Sequence[torch.dtype] = (),
@@ -286,6 +290,9 @@ class Recorder:
         return free, total
 
     def taken(self) -> int:
+        return self._taken
+
+    def held(self) -> int:
         return self._taken
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
