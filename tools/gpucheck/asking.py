@@ -12,6 +12,10 @@ from model.program import Row
 from model.programs.graphs import GraphProgram
 
 
+# Batches given ahead: one that runs, one whose input is filled meanwhile, one behind it.
+OPEN = 3
+
+
 class Took(NamedTuple):
     """One batch: its logits, what the device took between its events, and what passed until the
     host had the answer."""
@@ -53,14 +57,13 @@ def rate(program: GraphProgram, rows: Sequence[Row], seconds: float,
     program.run(rows)
     number = done = 0
     begun = clock()
-    while True:
-        while not program.is_full:
+    took_s = 0.0
+    while took_s < seconds or not done:
+        while number - done < OPEN:
             program.submit(number, rows)
             number += 1
         done += len(program.poll())
         took_s = clock() - begun
-        if took_s >= seconds and done:
-            break
     while program.is_busy:
         program.poll()
     return done * len(rows) / took_s

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from model.device.ladder import Shape
-from model.programs.graphs import GraphProgram
+from model.programs.lanes import LanePrograms
 from server import link
 from server.gpu_engine import GpuEngine
 from server.metrics import Registry
@@ -39,7 +39,7 @@ class Loop:
     differing: int
 
 
-def measure(program: GraphProgram, card: dict[str, Any], shape: Shape, seconds: float) -> Loop:
+def measure(program: LanePrograms, card: dict[str, Any], shape: Shape, seconds: float) -> Loop:
     """Runs the loop in this process for so long; the program is then still usable. Raises
     LoopEnded."""
     batches = [rows_of(shape, [], card["vocab_size"], seed) for seed in range(KINDS)]

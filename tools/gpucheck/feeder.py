@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from server import codec, link
-from server.messages import Batch, Done, Row
+from server.messages import LOW, Batch, Done, Row
 from server.processes import Control
 
 # As the dispatcher does: one that runs and one behind it.
@@ -64,14 +64,14 @@ def feed(peer: link.Link, batches: list[list[Row]], wanted: np.ndarray,
                 begun = time.monotonic()
                 warm_until = begun + WARM_SHARE * seconds
                 for _ in range(OPEN):
-                    peer.send(codec.encode_batch(Batch(sent, batches[sent % len(batches)])))
+                    peer.send(codec.encode_batch(Batch(sent, LOW, batches[sent % len(batches)])))
                     sent += 1
                 continue
             answered += 1
             differing += not is_right(message, wanted)
             if time.monotonic() >= warm_until:
                 counted += len(batches[0])
-            peer.send(codec.encode_batch(Batch(sent, batches[sent % len(batches)])))
+            peer.send(codec.encode_batch(Batch(sent, LOW, batches[sent % len(batches)])))
             sent += 1
     return {"rate": counted / ((1 - WARM_SHARE) * seconds), "answered": answered,
             "differing": differing}

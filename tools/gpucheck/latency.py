@@ -31,6 +31,7 @@ def measure(rig: Rig, model: Model) -> None:
     programs["replay"].prepare()
     programs["torchscript"].prepare(eager=frozenset(known))
     programs["eager"].prepare(eager=frozenset(known))
+    port.seal()
     for shape in reversed(known):
         rows = rows_of(shape, [], model.card["vocab_size"], seed=0)
         taken = ask_in_turn(programs, rows, rig.sizes.latency_calls, rig.clock)

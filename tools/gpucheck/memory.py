@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model.device.ladder import needed, shapes
 from model.device.port import Graph, Port
-from model.programs.on_device import PRECISIONS, token_bytes
+from model.programs.on_device import POOL_WIDTHS, PRECISIONS
 from tools.gpucheck.asking import ask
 from tools.gpucheck.networks import Networks, random_model, rows_of
 from tools.gpucheck.rig import Rig
@@ -30,19 +30,19 @@ class Weight:
 
 
 class Scale:
-    """A port that notes what each capture takes."""
+    """A port's low lane that notes what each capture takes; programs see nothing else."""
 
     def __init__(self, port: Port) -> None:
-        self._port = port
+        self._port, self._lane = port, port.low
         self.weights: list[Weight] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
+        return getattr(self._lane, name)
 
     def capture(self, work: Callable[[], Tensor], tokens: int) -> Graph:
         self._port.trim()       # as captures do, or what they give back would count against them
         free, held = self._port.memory()[0], self._port.held()
-        graph = self._port.capture(work, tokens)
+        graph = self._lane.capture(work, tokens)
         self.weights.append(Weight(tokens, free - self._port.memory()[0],
                                    self._port.held() - held))
         return graph
@@ -51,18 +51,22 @@ class Scale:
 def run(rig: Rig) -> None:
     """All graphs of BERT-base."""
     model = random_model(rig.sizes.base)
-    port = Scale(rig.open())
+    port = rig.open()
+    port.low = scale = Scale(port)
     networks = Networks(port, model, port.dtypes[0])
     known = shapes(model.card["buckets"], rig.sizes.token_cap)
     program = networks.program(known)
     free, held = port.memory()[0], port.held()
     program.prepare()
-    for shape, weight in zip(known, port.weights, strict=True):
+    port.seal()
+    for shape, weight in zip(known, scale.weights, strict=True):
         for kind, value in (("driver", weight.device - weight.pool), ("pool", weight.pool)):
             rig.report.figure(f"graph_{kind}", value / 2**20, "MiB", model=model.name,
                               tokens=shape.length, batch=shape.batch)
-    taken = sum(weight.device for weight in port.weights)
-    planned = needed(known, token_bytes(model.card["settings"], networks.dtype))
+    taken = sum(weight.device for weight in scale.weights)
+    settings = model.card["settings"]
+    planned = needed(known, networks.dtype.itemsize * (
+        POOL_WIDTHS * settings["hidden_size"] + 2 * settings["intermediate"]))
     rig.report.figure("graphs", taken / 2**20, "MiB", model=model.name, graphs=len(known),
                       precision=PRECISIONS[networks.dtype], planned_mib=planned >> 20)
     rig.report.claim("graphs_are_within_plan", taken <= planned,

@@ -101,11 +101,12 @@ class Networks:
             self.eager = padded_network(model.card, Image(model.image), dtype, port)
             self.scripted = script(self.eager)
 
-    def program(self, known: Sequence[Shape], is_scripted: bool = True) -> GraphProgram:
+    def program(self, known: Sequence[Shape], is_scripted: bool = True,
+                is_high: bool = False) -> GraphProgram:
         """A program of these shapes, largest first; not prepared yet."""
         card = self.model.card
         return GraphProgram(self.port, self.scripted if is_scripted else self.eager, self.dtype,
-                            known, card["settings"], len(card["labels"]), card["max_tokens"])
+                            known, card["settings"], len(card["labels"]), card["max_tokens"], is_high)
 
 
 def rows_of(shape: Shape, sizes: Sequence[int], vocab: int, seed: int) -> list[Row]:

@@ -68,19 +68,19 @@ def results(port: Port, probe: Probe, dtype: torch.dtype) -> tuple[Tensor, Tenso
         output.copy_(result.float().reshape(count))
         return result
 
-    port.warm(work)
+    port.low.warm(work)
     as_it_is = _fetch(port, host, output)
-    graph = port.capture(work, 1)
+    graph = port.low.capture(work, 1)
     host.fill_(float("nan"))
-    port.put(output, host)
+    port.low.put(output, host)
     port.wait()
-    port.replay(graph)
+    port.low.replay(graph)
     captured = _fetch(port, host, output)
     return as_it_is.view(probe.wanted.shape), captured.view(probe.wanted.shape)
 
 
 def _fetch(port: Port, host: Tensor, output: Tensor) -> Tensor:
-    port.get(host, output)
+    port.low.get(host, output)
     port.wait()
     return host.double()
 

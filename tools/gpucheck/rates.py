@@ -8,6 +8,7 @@ import torch
 
 from model.device.ladder import Shape, shapes
 from model.device.port import Port
+from model.programs.lanes import LanePrograms
 from model.programs.on_device import PRECISIONS
 from tools.gpucheck import engine_loop
 from tools.gpucheck.asking import rate
@@ -32,16 +33,17 @@ def measure(rig: Rig, model: Model, net: Net, known: list[Shape]) -> None:
     peak = product_rate(port, networks.dtype, rig.sizes.product)
     facts: dict[str, Any] = {"model": model.name, "precision": PRECISIONS[networks.dtype]}
     rig.report.figure("products", peak / 1e12, "TFLOP/s", size=rig.sizes.product, **facts)
-    program = networks.program(known)
-    program.prepare()
-    for shape in known:
-        rows = rows_of(shape, [], model.card["vocab_size"], 0)
-        found = rate(program, rows, rig.sizes.rate_s, rig.clock)
-        rig.report.figure("texts", found, "texts/s", tokens=shape.length, batch=shape.batch,
-                          of_products=share(found, shape.length, model, peak), **facts)
     shape = max((one for one in known if one.length == rig.sizes.rate_length),
                 key=lambda one: one.batch)
-    loop = engine_loop.measure(program, model.card, shape, rig.sizes.loop_s)
+    program, high = networks.program(known), networks.program([shape], is_high=True)
+    lanes = LanePrograms(program, high)
+    lanes.prepare()
+    for one in known:
+        rows = rows_of(one, [], model.card["vocab_size"], 0)
+        found = rate(program, rows, rig.sizes.rate_s, rig.clock)
+        rig.report.figure("texts", found, "texts/s", tokens=one.length, batch=one.batch,
+                          of_products=share(found, one.length, model, peak), **facts)
+    loop = engine_loop.measure(lanes, model.card, shape, rig.sizes.loop_s)
     rig.report.figure("loop", loop.rate, "texts/s", tokens=shape.length, batch=shape.batch,
                       of_products=share(loop.rate, shape.length, model, peak), **facts)
     rig.report.claim("loop_answers_right", loop.differing == 0 and loop.answered > 0,
@@ -63,13 +65,13 @@ def product_rate(port: Port, dtype: torch.dtype, size: int) -> float:
     def work() -> torch.Tensor:
         return torch.mm(left, right, out=output)
 
-    port.warm(work)
-    begin, end = port.event(), port.event()
+    port.low.warm(work)
+    begin, end = port.low.event(), port.low.event()
     taken_ms = []
     for _ in range(ROUNDS):
         begin.record()
         for _ in range(PRODUCTS):
-            port.run(work)
+            port.low.run(work)
         end.record()
         port.wait()
         taken_ms.append(end.ms_since(begin))

@@ -26,6 +26,7 @@ def run(rig: Rig) -> None:
     graphs, eager = networks.program(known), networks.program(known)
     graphs.prepare()
     eager.prepare(eager=frozenset(known))
+    port.seal()
     rows = rows_of(known[0], [], model.card["vocab_size"], 0)
     right = graphs.run(rows)
     port.trim()     # or the functions would find what they need in the allocator's own blocks
