@@ -59,9 +59,12 @@ def measure(program: LanePrograms, card: dict[str, Any], shape: Shape, seconds: 
             stdout=subprocess.PIPE, pass_fds=(listener.fileno(), ours.fileno()))
         spec = ChildSpec("gpu_engine", 0, 1, 1, None, theirs, registry.page("gpu_engine", 0),
                          registry, name, os.getppid())
+        engine = GpuEngine(spec, {**card, "id_bytes": 2}, program, _fall)
         try:
-            GpuEngine(spec, {**card, "id_bytes": 2}, program, _fall).serve()
+            engine.serve()
         finally:
+            if engine.link is not None:
+                engine.link.close()
             told = _end(feeder)
             ours.close()        # not before: to an engine it would mean that its master is gone
             theirs.close()

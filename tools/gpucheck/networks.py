@@ -105,8 +105,9 @@ class Networks:
                 is_high: bool = False) -> GraphProgram:
         """A program of these shapes, largest first; not prepared yet."""
         card = self.model.card
-        return GraphProgram(self.port, self.scripted if is_scripted else self.eager, self.dtype,
-                            known, card["settings"], len(card["labels"]), card["max_tokens"], is_high)
+        network = self.scripted if is_scripted else self.eager
+        return GraphProgram(self.port, network, self.dtype, known, card["settings"],
+                            len(card["labels"]), card["max_tokens"], is_high)
 
 
 def rows_of(shape: Shape, sizes: Sequence[int], vocab: int, seed: int) -> list[Row]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tools.gpucheck.child import ENDED
@@ -30,9 +30,8 @@ def run_part(part: Part, kind: str, hear: Callable[[dict], None]) -> None:
     claims: list[dict] = []
     begun, is_ended = time.monotonic(), False
     with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen([sys.executable, "-m", "tools.gpucheck.child", part.name, kind],
-                                 cwd=ROOT, stdout=subprocess.PIPE, stderr=errors,
-                                 start_new_session=True)
+        child = subprocess.Popen(command(part, kind), cwd=ROOT, stdout=subprocess.PIPE,
+                                 stderr=errors, start_new_session=True)
         for line in _lines(child, begun + limit_s):
             if ENDED in line:
                 is_ended = True
@@ -51,7 +50,12 @@ def run_part(part: Part, kind: str, hear: Callable[[dict], None]) -> None:
             said.claim("runs_to_its_end", False, f"the part {why}: {_last_words(errors)}")
 
 
-def _lines(child: subprocess.Popen[bytes], deadline: float) -> Sequence[dict]:
+def command(part: Part, kind: str) -> list[str]:
+    """What runs a part."""
+    return [sys.executable, "-m", "tools.gpucheck.child", part.name, kind]
+
+
+def _lines(child: subprocess.Popen[bytes], deadline: float) -> Iterator[dict]:
     """JSON objects as they come, until the pipe or the time ends."""
     waiting = b""
     while True:

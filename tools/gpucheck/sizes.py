@@ -52,8 +52,8 @@ class Sizes:
 FULL = Sizes()
 DRY = Sizes(small=Net("MiniLM-L6 in miniature", bert(32, 2, 2, 97, 64), 60_000, 85_000),
             base=Net("BERT-base in miniature", bert(64, 3, 4, 97, 64), 15_000, 20_000),
-            token_cap=256, rate_length=32, latency_lengths=(16, 32), latency_calls=10, replays=50, rate_s=0.02,
-            loop_s=0.5, product=64, load_threads=2, patience_s=120.0)
+            token_cap=256, rate_length=32, latency_lengths=(16, 32), latency_calls=10, replays=50,
+            rate_s=0.02, loop_s=0.5, product=64, load_threads=2, patience_s=120.0)
 # The parts of `first` alone, on a device.
 QUICK = Sizes(token_cap=8192, latency_lengths=(32, 128), latency_calls=60, replays=300,
               rate_s=0.1, rows_compared=1)
