@@ -63,7 +63,7 @@ def test_equality_replay_that_is_wrong_while_serving_is_found(tmp_path, model, k
 
 
 class _Crossing(Recorder):
-    """Every fourth answer of a graph with several texts is in another order, as outputs are that
+    """Once it serves, every third answer of a program with several texts is in another order, as outputs are that
     share memory."""
 
     def __init__(self, script, clock):
@@ -73,7 +73,7 @@ class _Crossing(Recorder):
         def get(host, device):
             calls[0] += 1
             honest(host, device)
-            if calls[0] > 10 and calls[0] % 4 == 0:
+            if calls[0] > 12 and calls[0] % 3 == 0:
                 self.low.enqueue(lambda: host.copy_(host.flip(0)))
 
         self.low.get = get
