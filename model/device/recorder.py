@@ -128,11 +128,9 @@ class RecordedLane:
         self.enqueue(copy)
 
     def run(self, work: Work, tokens: int = 0) -> None:
-        script = self.device.script
-        if script.take("run"):
+        if self.device.script.take("run"):
             raise OutOfMemory("so the script says")
-        takes_us = tokens * script.speed_us() + script.eager_us() if tokens else 0.0
-        self.enqueue(work, True, takes_us / 1e6)
+        self.enqueue(work, True, self.device.script.launch_s(tokens, is_eager=True))
 
     def warm(self, work: Work) -> None:
         self.run(work)
@@ -195,7 +193,7 @@ class RecordedLane:
             os._exit(EXIT_STATUS)
         if fault == "nan":
             self._gives_nan = True
-        takes_s = math.inf if fault == "hang" else graph.tokens * device.script.speed_us() / 1e6
+        takes_s = math.inf if fault == "hang" else device.script.launch_s(graph.tokens)
         self.enqueue(lambda: self._replay_now(graph, fault == "stale"), True, takes_s)
 
     def _replay_now(self, graph: RecordedGraph, is_stale: bool) -> None:

@@ -79,15 +79,11 @@ class Script:
         self._refresh()
         return self._told.memory
 
-    def speed_us(self) -> float:
-        """Microseconds that a launch takes for each of its padded tokens."""
+    def launch_s(self, tokens: int, is_eager: bool = False) -> float:
+        """Seconds that a launch of so many padded tokens takes; 0 tokens are no launch."""
         self._refresh()
-        return self._told.speed_us
-
-    def eager_us(self) -> float:
-        """Microseconds that a launch without a graph takes beside."""
-        self._refresh()
-        return self._told.eager_us
+        told = self._told
+        return (tokens * told.speed_us + is_eager * told.eager_us) / 1e6 if tokens else 0.0
 
     def arithmetic(self) -> tuple[str, ...]:
         """What it computes in, as /info names precisions."""
