@@ -348,7 +348,7 @@ def test_recorder_exit_fault_ends_the_process(scripted, monkeypatch):
     assert ended.value.code == EXIT_STATUS
 
 
-def test_recorder_launch_without_a_graph_takes_its_time_and_runs_out_of_memory_as_scripted(scripted):
+def test_recorder_launch_without_a_graph_takes_time_and_memory_as_scripted(scripted):
     doubler, clock = scripted("eager 500\nonce run memory 2\n")
     doubler.port.low.run(doubler.work(4), tokens=4)
     doubler.done.record()

@@ -17,7 +17,7 @@ def model():
 
 def _judge(bench, model):
     known = shapes(model.card["buckets"], bench.rig.sizes.token_cap)
-    seen = equality.compare(bench.rig.open(), model, torch.float32, known,
+    seen = equality.compare(bench.rig.open(), model, model.on_cpu(), torch.float32, known,
                             bench.rig.sizes.rows_compared)
     equality.tell(bench.rig, model, torch.float32, seen)
     return known, seen
@@ -63,8 +63,7 @@ def test_equality_replay_that_is_wrong_while_serving_is_found(tmp_path, model, k
 
 
 class _Crossing(Recorder):
-    """Once it serves, every third answer of a program with several texts is in another order, as outputs are that
-    share memory."""
+    """Once it serves, every third answer is in another order, as outputs are that share memory."""
 
     def __init__(self, script, clock):
         super().__init__(script, clock=clock)

@@ -18,8 +18,8 @@ def run(rig: Rig) -> None:
     port.flush()
     shipped = shipped_model()
     known = shapes(shipped.card["buckets"], rig.sizes.token_cap)
-    equality.tell(rig, shipped, dtype, equality.compare(rig.open(), shipped, dtype, known[::3],
-                                                        rig.sizes.rows_compared))
+    equality.tell(rig, shipped, dtype, equality.compare(
+        rig.open(), shipped, shipped.on_cpu(), dtype, known[::3], rig.sizes.rows_compared))
     small = random_model(rig.sizes.small)
     latency.measure(rig, small)
     length = rig.sizes.rate_length

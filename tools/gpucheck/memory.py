@@ -73,9 +73,10 @@ def run(rig: Rig) -> None:
                      f"{len(known)} graphs take {taken / 2**20:.1f} MiB, planned were "
                      f"{planned / 2**20:.1f}")
     before = port.memory()[0], port.held()
+    batches = [rows_of(shape, model.card["buckets"], model.card["vocab_size"], 0)
+               for shape in known]
     for call in range(rig.sizes.replays):
-        shape = known[call % len(known)]
-        ask(program, rows_of(shape, model.card["buckets"], model.card["vocab_size"], 0), rig.clock)
+        ask(program, batches[call % len(batches)], rig.clock)
     grown = before[0] - port.memory()[0], port.held() - before[1]
     rig.report.claim("replays_take_nothing", max(grown) <= GRAIN,
                      f"after {rig.sizes.replays} replays the device has {grown[0] / 2**20:.1f} MiB "

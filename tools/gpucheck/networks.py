@@ -18,6 +18,7 @@ from model.families.random_weights import random_weights
 from model.families.table import FAMILIES, build, reference
 from model.grid import buckets
 from model.program import Program, Row
+from model.programs.eight_bits import Operators
 from model.programs.graphs import GraphProgram
 from model.programs.image import Image
 from model.programs.on_device import padded_network
@@ -27,7 +28,6 @@ from tools.gpucheck.sizes import LABELS, Net
 
 # With this times 1/√width, attention is as uneven as a trained model's, whatever the width.
 LIVELY = 0.83
-SELF_TEST_LENGTHS = (2, 9, 30)
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,7 @@ def random_model(net: Net, seed: int = 0) -> Model:
     most = family.positions(settings)
     card = {"family": "bert", "labels": [f"label {number}" for number in range(LABELS)],
             "settings": settings, "max_tokens": most, "vocab_size": settings["vocab"],
-            "precision": "fp32", "buckets": buckets(most), "id_bytes": 2}
-    rng = np.random.default_rng(seed)
-    rows = [Row(rng.integers(0, settings["vocab"], length), length)
-            for length in SELF_TEST_LENGTHS]
-    card["self_test"] = _cases(card, image, rows)
+            "precision": "fp32", "buckets": buckets(most)}
     return Model(net.name, card, image)
 
 
@@ -68,8 +64,16 @@ def shipped_model() -> Model:
     card, image = prepared.card, map_file(prepared.weights_fd)
     card["buckets"] = buckets(card["max_tokens"])
     rows = encode(prepared.tokenizer, card, ("The end.", "Who wrote Hamlet?"))
-    card["self_test"] = _cases(card, image, rows)
+    card["self_test"] = [
+        {"ids": row.ids.tolist(), "split": row.split, "logits": logits.tolist()}
+        for row, logits in zip(rows, reference(card, image, rows))]
     return Model(card["name"], card, image)
+
+
+def shipped_rows(texts: Sequence[str]) -> list[Row]:
+    """Texts as the shipped model reads them."""
+    prepared = prepare(DEFAULT_MODEL, model_name(DEFAULT_MODEL), FAMILIES)
+    return encode(prepared.tokenizer, prepared.card, texts)
 
 
 def shipped_logits(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -86,19 +90,16 @@ def encode(tables: bytes, card: dict[str, Any], texts: Sequence[str]) -> list[Ro
     return [Row(np.array(encoding.ids), encoding.split) for encoding in encodings]
 
 
-def _cases(card: dict[str, Any], image: Any, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    return [{"ids": row.ids.tolist(), "split": row.split, "logits": logits.tolist()}
-            for row, logits in zip(rows, reference(card, image, rows))]
-
-
 class Networks:
-    """One model's network on a device, as it is written and compiled, the same weights in both."""
+    """One model's network on a device, as it is written and compiled, the same weights in both;
+    with `operators` (of `dtype`) one of 8 bits."""
 
-    def __init__(self, port: Port, model: Model, dtype: torch.dtype) -> None:
+    def __init__(self, port: Port, model: Model, dtype: torch.dtype,
+                 operators: Operators | None = None) -> None:
         settle()
         self.port, self.model, self.dtype = port, model, dtype
         with torch.inference_mode():
-            self.eager = padded_network(model.card, Image(model.image), dtype, port)
+            self.eager = padded_network(model.card, Image(model.image), dtype, port, operators)
             self.scripted = script(self.eager)
 
     def program(self, known: Sequence[Shape], is_scripted: bool = True,

@@ -38,12 +38,13 @@ class Sizes:
     token_cap: int = 16384
     rate_length: int = 128
     latency_lengths: tuple[int, ...] = (16, 32, 64, 128)
-    latency_calls: int = 200
+    latency_calls: int = 150
     replays: int = 1000
-    rate_s: float = 0.2
+    rate_s: float = 0.12
     loop_s: float = 3.0
     product: int = 8192
     rows_compared: int = 2
+    texts: int = 400
     load_threads: int = 16
     patience_s: float = 20.0
     left_bytes: int = 64 << 20
@@ -53,7 +54,7 @@ FULL = Sizes()
 DRY = Sizes(small=Net("MiniLM-L6 in miniature", bert(32, 2, 2, 97, 64), 60_000, 85_000),
             base=Net("BERT-base in miniature", bert(64, 3, 4, 97, 64), 15_000, 20_000),
             token_cap=256, rate_length=32, latency_lengths=(16, 32), latency_calls=10, replays=50,
-            rate_s=0.02, loop_s=0.5, product=64, load_threads=2, patience_s=120.0)
+            rate_s=0.02, loop_s=0.5, product=64, texts=60, load_threads=2, patience_s=120.0)
 # The parts of `first` alone, on a device.
 QUICK = Sizes(token_cap=8192, latency_lengths=(32, 128), latency_calls=60, replays=300,
-              rate_s=0.1, rows_compared=1)
+              rate_s=0.1, loop_s=1.5, rows_compared=1)
