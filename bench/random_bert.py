@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-
 from loader.safetensors import file_bytes
+from model.families.random_weights import random_weights
 from model.families.table import FAMILIES
 
 SIZES = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
          "intermediate_size": 3072, "vocab_size": 30522, "max_position_embeddings": 512,
          "type_vocab_size": 2}
 LABELS = 6
-DEVIATION = 0.03   # of weights: activations stay of the size that trained ones have
-CLASSIFIER = 0.1   # logits with a deviation of some 2
 
 
 def write_base(folder: Path, seed: int = 0) -> Path:
@@ -30,14 +27,6 @@ def write_base(folder: Path, seed: int = 0) -> Path:
     words += [f"w{number}" for number in range(SIZES["vocab_size"] - len(words))]
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     family = FAMILIES["bert"]
-    rng, tensors = np.random.default_rng(seed), {}
-    for name, shape in family.tensors(family.settings(config), LABELS).items():
-        if name.endswith("LayerNorm.weight"):
-            tensors[name] = np.ones(shape, np.float32)
-        elif name.endswith("bias"):
-            tensors[name] = np.zeros(shape, np.float32)
-        else:
-            tensors[name] = rng.standard_normal(shape, np.float32)
-            tensors[name] *= CLASSIFIER if name.startswith("classifier") else DEVIATION
+    tensors = random_weights(family, family.settings(config), LABELS, seed)
     (folder / "model.safetensors").write_bytes(file_bytes(tensors))
     return folder

@@ -346,3 +346,14 @@ def test_recorder_exit_fault_ends_the_process(scripted, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         doubler.lane.replay(graphs[2])
     assert ended.value.code == EXIT_STATUS
+
+
+def test_recorder_launch_without_a_graph_takes_time_and_memory_as_scripted(scripted):
+    doubler, clock = scripted("eager 500\nonce run memory 2\n")
+    doubler.port.low.run(doubler.work(4), tokens=4)
+    doubler.done.record()
+    assert not doubler.done.is_done()
+    clock.now += 501e-6
+    assert doubler.done.is_done()
+    with pytest.raises(OutOfMemory):
+        doubler.port.low.run(doubler.work(4), tokens=4)

@@ -138,6 +138,7 @@ class Cuda:
             torch.cuda.init()
             if torch.cuda.device_count() < 1:
                 raise Unusable("CUDA sees no device")
+            self.name = torch.cuda.get_device_name(0)
             self.capability = torch.cuda.get_device_capability(0)
             free, total = torch.cuda.mem_get_info(0)
             (torch.zeros(1, device="cuda") + 1).item()      # has it kernels for this device?
@@ -166,6 +167,9 @@ class Cuda:
         """What torch holds, and what the context took beside it while nobody else changed much."""
         context = max(self._free_at_start - self.memory()[0], 0)
         return max(context, torch.cuda.memory_reserved(self._device))
+
+    def held(self) -> int:
+        return torch.cuda.memory_reserved(self._device)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         with _translated():

@@ -97,6 +97,9 @@ class Port(Protocol):
     kind: str
     """"cuda" or "recorder"."""
 
+    name: str
+    """The product's name, for people."""
+
     capability: tuple[int, int]
     """What kernels it can run, as CUDA counts; (0, 0) for none of CUDA's."""
 
@@ -114,6 +117,10 @@ class Port(Protocol):
 
     def taken(self) -> int:
         """Bytes that this process has taken since it began."""
+
+    def held(self) -> int:
+        """Of those, the bytes that lie in the allocator's blocks: tensors, the graphs' pools, and
+        what is kept for later. The rest is the context's and the driver's."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Uninitialised device memory, for good."""

@@ -128,7 +128,9 @@ class RecordedLane:
         self.enqueue(copy)
 
     def run(self, work: Work, tokens: int = 0) -> None:
-        self.enqueue(work, True, tokens * self.device.script.speed_us() / 1e6)
+        if self.device.script.take("run"):
+            raise OutOfMemory("so the script says")
+        self.enqueue(work, True, self.device.script.launch_s(tokens, is_eager=True))
 
     def warm(self, work: Work) -> None:
         self.run(work)
@@ -191,7 +193,7 @@ class RecordedLane:
             os._exit(EXIT_STATUS)
         if fault == "nan":
             self._gives_nan = True
-        takes_s = math.inf if fault == "hang" else graph.tokens * device.script.speed_us() / 1e6
+        takes_s = math.inf if fault == "hang" else device.script.launch_s(graph.tokens)
         self.enqueue(lambda: self._replay_now(graph, fault == "stale"), True, takes_s)
 
     def _replay_now(self, graph: RecordedGraph, is_stale: bool) -> None:
@@ -257,7 +259,7 @@ class Recorder:
     that could begin it takes the high lane's.
     """
 
-    kind = "recorder"
+    kind = name = "recorder"
     capability = (0, 0)
 
     def __init__(self, script: Script, dtypes: Sequence[torch.dtype] = (),
@@ -286,6 +288,9 @@ class Recorder:
         return free, total
 
     def taken(self) -> int:
+        return self._taken
+
+    def held(self) -> int:
         return self._taken
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

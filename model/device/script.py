@@ -3,7 +3,8 @@
 A text file, read again whenever it has changed, one entry a line:
 
     memory TOTAL FREE          MiB that the watch reads (default 65536 and 60000)
-    speed US                   a replay takes so many microseconds a padded token (default 0)
+    speed US                   a launch takes so many microseconds a padded token (default 0)
+    eager US                   and so many more where it has no graph (default 0)
     arithmetic NAME ...        of fp16 bf16 fp32 fp8 int8 what it computes in, the first tried first
                                (default fp32 fp8 int8)
     once PLACE KIND [NTH]      a fault at the NTH call of PLACE in a process's life (default: next)
@@ -11,6 +12,7 @@ A text file, read again whenever it has changed, one entry a line:
     places and kinds:
         allocate   memory          out of memory
         capture    memory, error   a capture that runs out of memory, or breaks
+        run        memory          a launch without a graph that runs out of memory
         replay     memory, error, hang, nan, stale, exit
                                    out of memory; an error after which every call fails; never
                                    done; NaN in its outputs; outputs of the replay before; death
@@ -25,7 +27,7 @@ import os
 from dataclasses import dataclass
 
 MIB = 1 << 20
-KINDS = {"allocate": ("memory",), "capture": ("memory", "error"),
+KINDS = {"allocate": ("memory",), "capture": ("memory", "error"), "run": ("memory",),
          "replay": ("memory", "error", "hang", "nan", "stale", "exit"),
          "watch": ("block", "lost")}
 DEFAULT_MEMORY = (65536 * MIB, 60000 * MIB)
@@ -51,15 +53,23 @@ class Fault:
             f"once {self.place} {self.kind}"
 
 
+@dataclass
+class Told:
+    """Every other line; `memory` is (total, free) in bytes."""
+
+    memory: tuple[int, int] = DEFAULT_MEMORY
+    speed_us: float = 0.0
+    eager_us: float = 0.0
+    arithmetic: tuple[str, ...] = DEFAULT_ARITHMETIC
+
+
 class Script:
     """A script file as one process sees it; an empty path is a device without faults."""
 
     def __init__(self, path: str = "") -> None:
         self._path = path
         self._read_state: tuple[int, int] | None = None
-        self._memory = DEFAULT_MEMORY
-        self._speed_us = 0.0
-        self._arithmetic = DEFAULT_ARITHMETIC
+        self._told = Told()
         self._faults: list[Fault] = []
         self._calls: dict[str, int] = {}
         self._refresh()
@@ -67,17 +77,18 @@ class Script:
     def memory(self) -> tuple[int, int]:
         """(total, free) in bytes."""
         self._refresh()
-        return self._memory
+        return self._told.memory
 
-    def speed_us(self) -> float:
-        """Microseconds that a replay takes for each of its padded tokens."""
+    def launch_s(self, tokens: int, is_eager: bool = False) -> float:
+        """Seconds that a launch of so many padded tokens takes; 0 tokens are no launch."""
         self._refresh()
-        return self._speed_us
+        told = self._told
+        return (tokens * told.speed_us + is_eager * told.eager_us) / 1e6 if tokens else 0.0
 
     def arithmetic(self) -> tuple[str, ...]:
         """What it computes in, as /info names precisions."""
         self._refresh()
-        return self._arithmetic
+        return self._told.arithmetic
 
     def take(self, place: str) -> str | None:
         """Counts a call of `place`; the kind of fault that it should have, or None."""
@@ -103,7 +114,7 @@ class Script:
         except FileNotFoundError:
             return              # being replaced
         self._read_state = state
-        self._memory, self._speed_us, self._arithmetic, self._faults = parse(text)
+        self._told, self._faults = parse(text)
 
     def _strike(self, fault: Fault) -> None:
         """Takes the fault's line out of the file."""
@@ -116,20 +127,22 @@ class Script:
         write(self._path, "\n".join(lines) + "\n")
 
 
-def parse(text: str) -> tuple[tuple[int, int], float, tuple[str, ...], list[Fault]]:
-    """(memory in bytes, speed, arithmetic, faults) of a script; raises ScriptError."""
-    memory, speed_us, arithmetic, faults = DEFAULT_MEMORY, 0.0, DEFAULT_ARITHMETIC, []
+def parse(text: str) -> tuple[Told, list[Fault]]:
+    """(what stays, faults) of a script; raises ScriptError."""
+    told, faults = Told(), []
     for number, line in enumerate(text.splitlines(), 1):
         try:
             match _words(line):
                 case []:
                     pass
                 case ["memory", total, free]:
-                    memory = int(float(total) * MIB), int(float(free) * MIB)
+                    told.memory = int(float(total) * MIB), int(float(free) * MIB)
                 case ["speed", us]:
-                    speed_us = float(us)
+                    told.speed_us = float(us)
+                case ["eager", us]:
+                    told.eager_us = float(us)
                 case ["arithmetic", *names] if names and set(names) <= set(ARITHMETIC):
-                    arithmetic = tuple(names)
+                    told.arithmetic = tuple(names)
                 case ["once", place, kind, *nth] if kind in KINDS.get(place, ()) and len(nth) < 2:
                     faults.append(Fault(place, kind, int(nth[0]) if nth else 0))
                 case _:
@@ -137,7 +150,7 @@ def parse(text: str) -> tuple[tuple[int, int], float, tuple[str, ...], list[Faul
         except ValueError:
             raise ScriptError(f"line {number} of the faults is no entry: {line.strip()!r}; "
                               "model/device/script.py lists them") from None
-    return memory, speed_us, arithmetic, faults
+    return told, faults
 
 
 def write(path: str, text: str) -> None:
