@@ -1,7 +1,7 @@
 """What to compile for rows of a width: which source, with which constants, cut how into threads.
 
 A row lies in the registers of whole warps, four neighbouring numbers to a thread at a time, so its
-width must be a multiple of 128; up to 1024 numbers one warp holds it, and nothing waits.
+width must be a multiple of 128; up to 768 numbers one warp holds it, and nothing waits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ SOURCES = {"quantise": "quantise.cu", "dequantise_bias": "dequantise.cu",
            "add_norm": "add_norm.cu"}
 
 WARP_WIDTH = 128
-# Fours a thread holds: eight where a warp holds a whole row (some 70 registers), half of that
-# where it shares one, so that more warps are there to wait for memory.
-MOST_FOURS, MOST_FOURS_SHARED = 8, 4
+# Fours a thread holds: six where a warp holds a whole row (some 60 registers; with eight, compilers
+# spill on sm_86 and sm_89), fewer where it shares one, so that more warps wait for memory at once.
+MOST_FOURS, MOST_FOURS_SHARED = 6, 4
 MOST_WARPS = 32
+# A processor has so many schedulers: warps in such numbers keep them all busy, and for others
+# compilers choose a limit of registers that makes gelu_quantise spill.
+SCHEDULERS = 4
 # Rows of one warp each, in one block.
 BLOCK_ROWS = 4
 FIRST_CAPABILITY, FIRST_FP8_CAPABILITY = (7, 5), (8, 9)
@@ -56,8 +59,9 @@ class Variant:
             return 0
         if units <= MOST_FOURS:
             return 1
-        return next((warps for warps in range(2, MOST_WARPS + 1)
-                     if units % warps == 0 and units // warps <= MOST_FOURS_SHARED), 0)
+        fit = [warps for warps in range(2, MOST_WARPS + 1)
+               if units % warps == 0 and units // warps <= MOST_FOURS_SHARED]
+        return min(fit, key=lambda warps: (warps % SCHEDULERS != 0, warps), default=0)
 
     @property
     def block_rows(self) -> int:
