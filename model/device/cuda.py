@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Work
+from model.device.torch_errors import meaning, said
 
 # Lazy modules, cuBLAS's plans and workspace, and whatever a second call still finds out.
 WARM_CALLS = 3
@@ -111,7 +112,7 @@ class CudaLane:
             graph.replay()          # the first launch uploads it: now, not while serving
             self.stream.synchronize()
         except RuntimeError as error:       # also an allocation that failed inside
-            raise CaptureFailed(_first_line(error)) from None
+            raise CaptureFailed(said(error)) from None
         captured = CudaGraph(graph, self, tokens, output)
         self.graphs.append(captured)
         return captured
@@ -143,7 +144,7 @@ class Cuda:
             free, total = torch.cuda.mem_get_info(0)
             (torch.zeros(1, device="cuda") + 1).item()      # has it kernels for this device?
         except RuntimeError as error:
-            _judge_start(_first_line(error))
+            _judge_start(said(error))
         self._free_at_start = free
         most = max(free - spared(total), 0.0)
         torch.cuda.set_per_process_memory_fraction(min(most / total, 1.0), 0)
@@ -238,10 +239,8 @@ def _translated() -> Iterator[None]:
     """torch's errors as the port's."""
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
-        raise OutOfMemory(_first_line(error)) from None
     except RuntimeError as error:
-        raise DeviceBroken(_first_line(error)) from None
+        raise meaning(error) from None
 
 
 @contextmanager
@@ -249,7 +248,3 @@ def _quiet() -> Iterator[None]:
     """TorchScript without its second thoughts: no profiling, no kernels compiled in between."""
     with torch.inference_mode(), torch.jit.optimized_execution(False):
         yield
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
