@@ -63,6 +63,8 @@ def make_plan(model: str | None, texts: str | None, has_peers: bool) -> list[Ste
     if model:
         steps += [Step("serve-model", ("bench.serve", "--short", *named), 45),
                   Step("load-model", ("bench.load_curve", "--short", *named), 120)]
+    else:
+        steps.append(Step("neighbours", ("bench.neighbours", "--short"), 150))
     # Of a model and the shipped one, the larger tells more about programs: there is time for one.
     steps += [Step("engine", ("bench.engine", "--short", *named, "--shapes", *BUCKET_SHAPES,
                               *engines), 100 if has_peers else 40),

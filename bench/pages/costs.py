@@ -30,6 +30,11 @@ MEANINGS = {
     "cache.miss_ms": "the same of texts that were never sent before",
     "cache.hit_per_s": "requests/s at 32 connections while every answer is known",
     "cache.hit_ratio": "that as a multiple of the same server's without a cache",
+    "neighbours.alone_p99_ms": "p99 at 30 % of the capacity, with nobody beside",
+    "neighbours.pipelining_ms": "by how much one connection with 64 requests ahead raises it",
+    "neighbours.long_request_ms": "by how much a request of 256 texts of full length raises it",
+    "neighbours.p99_by_p50": "p99 by p50 at 70 % of the capacity",
+    "neighbours.high_p99": "p99 of high priority at 90 % by that at 30 %, where 15 % are high",
     "tokenize_warm": "texts tokenised a second by one thread",
     "tokenize_first_pass": "the same with an empty cache",
     "tokenize_peer": "texts a second of the package tokenizers, in the same rounds",
@@ -38,7 +43,7 @@ MEANINGS = {
     "tokenize_worst_body": "the slowest of many bodies of 4 MiB made to be slow, whole",
     "tokenize_longest_step": "the longest piece of work in one; between two a front serves others"}
 WORST = ("tokenize_worst_body", "tokenize_longest_step")  # of many bodies the worst is shown
-PREFIXES = ("front.", "serve.", "tokenize", "cache.")
+PREFIXES = ("front.", "serve.", "tokenize", "cache.", "neighbours.")
 TELLING = ("model", "texts", "file", "after", "body", "requests_per_s", "last_p99_ms", "engines")
 
 
@@ -53,8 +58,8 @@ def costs_section(figures: Sequence[Figure]) -> Section:
                             for fact in TELLING if fact in one.facts)) for one in shown)
     return Section(
         "costs", "What serving costs",
-        "Everything around the model: parsing, dispatching, starting, healing, caching. A strip "
-        "shows the runs from nought to the largest, the dot is their median.",
+        "Everything around the model: parsing, dispatching, starting, healing, caching, greedy "
+        "clients. A strip shows the runs from nought to the largest, the dot is their median.",
         "Not in this run: python -m bench.front --short, python -m bench.serve --short and "
         "python -m bench.tokenize measure it in some three minutes.", used, (),
         (Table("What serving costs: median of the runs, with the least and the largest",
