@@ -51,27 +51,28 @@ class Step:
 
 
 def make_plan(model: str | None, texts: str | None, has_peers: bool) -> list[Step]:
-    """The programs in their order: the cheap and certain first, what needs other packages last."""
+    """The programs in their order: what the page is about first, so that on a slow machine, where
+    the time is over sooner, the rest is left out."""
     named = (*(("--model", model) if model else ()), *(("--texts", texts) if texts else ()))
     engines = ("--peer", *ENGINES) if has_peers else ()
-    steps = [Step("padding", ("bench.padding",), 5),
-             Step("front", ("bench.front", "--short"), 60),
-             Step("tokenize", ("bench.tokenize", "--rounds", "3"), 5),
-             Step("schedule", ("bench.simulate_schedule", "--seconds", "10"), 30),
-             Step("serve", ("bench.serve", "--short"), 45),
-             Step("load", ("bench.load_curve", "--short"), 120)]
-    if model:
-        steps += [Step("serve-model", ("bench.serve", "--short", *named), 45),
-                  Step("load-model", ("bench.load_curve", "--short", *named), 120)]
-    else:
-        steps.append(Step("neighbours", ("bench.neighbours", "--short"), 150))
     # Of a model and the shipped one, the larger tells more about programs: there is time for one.
-    steps += [Step("engine", ("bench.engine", "--short", *named, "--shapes", *BUCKET_SHAPES,
-                              *engines), 100 if has_peers else 40),
-              Step("roofline", ("bench.engine", "--short", "--roofline", *named), 40)]
+    steps = [Step("padding", ("bench.padding",), 5),
+             Step("load", ("bench.load_curve", "--short"), 120),
+             Step("engine", ("bench.engine", "--short", *named, "--shapes", *BUCKET_SHAPES,
+                             *engines), 100 if has_peers else 40),
+             Step("roofline", ("bench.engine", "--short", "--roofline", *named), 40)]
     if has_peers:
         steps.append(Step("peers", ("bench.peers", "--short", *named), 150))
-    if has_peers and model:
+    if model:
+        steps += [Step("load-model", ("bench.load_curve", "--short", *named), 120),
+                  Step("serve-model", ("bench.serve", "--short", *named), 45)]
+    steps += [Step("serve", ("bench.serve", "--short"), 45),
+              Step("front", ("bench.front", "--short"), 60),
+              Step("tokenize", ("bench.tokenize", "--rounds", "3"), 5),
+              Step("schedule", ("bench.simulate_schedule", "--seconds", "10"), 30)]
+    if not model:
+        steps.append(Step("neighbours", ("bench.neighbours", "--short"), 150))
+    elif has_peers:
         steps.append(Step("peers-shipped", ("bench.peers", "--short", "--traffic", "short"), 80))
     return steps
 
