@@ -69,6 +69,7 @@ def make_plan(model: str | None, texts: str | None, has_peers: bool) -> list[Ste
     steps += [Step("serve", ("bench.serve", "--short"), 45),
               Step("front", ("bench.front", "--short"), 60),
               Step("tokenize", ("bench.tokenize", "--rounds", "3"), 5),
+              Step("cache", ("bench.cache", "--short"), 40),
               Step("schedule", ("bench.simulate_schedule", "--seconds", "10"), 30)]
     if not model:
         steps.append(Step("neighbours", ("bench.neighbours", "--short"), 150))

@@ -93,6 +93,7 @@ def _served_table(model: str, here: Sequence[Figure]) -> Table:
     columns = {"requests/s": "peers.requests_per_s", "ours, times as many": "peers.ratio",
                "p50, ms": "peers.p50_ms", "p99, ms": "peers.p99_ms",
                "one connection, p50, ms": "peers.alone_p50_ms",
+               "processor time, ms a request": "peers.cpu_ms",
                "changed by company, logit": "peers.change"}
     rows = []
     for traffic, server in distinct(here, "traffic", "server"):

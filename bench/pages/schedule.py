@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.pages.section import Plot, Section, Table, distinct, joined, mark_of, percent
+from bench.pages.section import Plot, Section, Table, distinct, joined, mark_of, percent, plain
 from bench.plots.dots import Dots
 from bench.plots.marks import Axis, Row
 from bench.plots.scale import log_ticks, readable
@@ -45,10 +45,11 @@ def schedule_section(figures: Sequence[Figure]) -> Section:
     tables = [Table("Simulated: what each order of work makes of the same arrivals",
                     ("arrivals", "order", *columns, *shares), tuple(rows))] if rows else []
     if checks:
-        tables.append(Table("Predicted by the simulation, as a multiple of what the server did",
-                            ("figure", "arrivals", "predicted / served"),
-                            tuple((one.name, _arrivals(one), readable(one.value))
-                                  for one in checks)))
+        tables.append(Table(
+            "Predicted by the simulation, and done by the server",
+            ("figure", "arrivals", "predicted", "served", "predicted / served"),
+            tuple((one.name, _arrivals(one), plain(one.facts.get("predicted")),
+                   plain(one.facts.get("served")), readable(one.value)) for one in checks)))
     return Section(
         "schedule", "Schedules, simulated",
         "The same arrivals, planned once, through the server's own scheduler and through what "
