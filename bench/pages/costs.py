@@ -35,6 +35,9 @@ MEANINGS = {
     "neighbours.long_request_ms": "by how much a request of 256 texts of full length raises it",
     "neighbours.p99_by_p50": "p99 by p50 at 70 % of the capacity",
     "neighbours.high_p99": "p99 of high priority at 90 % by that at 30 %, where 15 % are high",
+    "soak.growth": "growth of memory over the second half of minutes at saturation, a share",
+    "soak.errors": "answers that were not 2xx meanwhile, and socket errors",
+    "soak.back_s": "from a burst of long texts until memory is back",
     "tokenize_warm": "texts tokenised a second by one thread",
     "tokenize_first_pass": "the same with an empty cache",
     "tokenize_peer": "texts a second of the package tokenizers, in the same rounds",
@@ -43,7 +46,7 @@ MEANINGS = {
     "tokenize_worst_body": "the slowest of many bodies of 4 MiB made to be slow, whole",
     "tokenize_longest_step": "the longest piece of work in one; between two a front serves others"}
 WORST = ("tokenize_worst_body", "tokenize_longest_step")  # of many bodies the worst is shown
-PREFIXES = ("front.", "serve.", "tokenize", "cache.", "neighbours.")
+PREFIXES = ("front.", "serve.", "tokenize", "cache.", "neighbours.", "soak.")
 TELLING = ("model", "texts", "file", "after", "body", "requests_per_s", "last_p99_ms", "engines")
 
 
