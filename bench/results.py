@@ -72,7 +72,8 @@ def results_path(day: str, commit: str, is_part: bool = False) -> Path:
 def select(figures: Sequence[Figure], name: str, **facts: object) -> list[Figure]:
     """The figures of a name that have all these facts, as text; "" is one that was not given."""
     return [one for one in figures if one.name == name
-            and all(one.text(key) == str(value) for key, value in facts.items())]
+            and all(one.text(key) == str(value) or one.facts.get(key) == value
+                    for key, value in facts.items())]
 
 
 def _is_number(value: object) -> bool:

@@ -51,6 +51,7 @@ figure { margin: 0 0 8px; }
 .plot.narrow { display: none; max-width: 460px; margin: 0 auto; }
 .plot text { fill: var(--ink); }
 .plot .tick, .plot .note { fill: var(--soft); }
+.plot .halo { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 .plot .title { fill: var(--soft); }
 .plot .heading { font-weight: 600; }
 .plot .name { fill: currentColor; font-weight: 600; }

@@ -85,7 +85,7 @@ class Curves:
     def _rule(self, drawing: Drawing, up: Scale, left: float, right: float) -> None:
         value, words = self.rule
         drawing.line(left, up(value), right, up(value), "rule")
-        drawing.text(left + GAP_PX, up(value) - 5, words, "note")
+        drawing.text(left + GAP_PX, up(value) - 5, words, "note halo")
 
     def _series(self, drawing: Drawing, one: Series, across: Scale, up: Scale) -> None:
         places = [(across(point.x), up(point.value)) for point in one.points]
