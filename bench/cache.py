@@ -6,16 +6,19 @@ One JSON line a figure; values are medians of the runs shown, a run a new server
 
 cache.hit_ms        X-Latency-ms of a text that is known, one connection; `p99_ms` is their 99th
                     percentile, `trip_ms` what the client saw
-cache.miss_ms       the same of texts that were never sent before, in turn with the others
+cache.miss_ms       the same of texts that are sent for the first time
 cache.hit_per_s     requests/s at 32 connections while every text is known, with how many of its
                     answers came from the cache
 cache.hit_ratio     that as a multiple of the same server's requests/s without a cache, interleaved
 """
 
 import argparse
+import re
+import socket
+import time
 from pathlib import Path
 
-from bench.client import drive, post, read_texts, sample
+from bench.client import drive, post, read_answer, read_texts, sample
 from bench.figures import ROOT, emit, median, percentile
 from bench.front import TEXTS
 from bench.running import Server
@@ -23,30 +26,42 @@ from bench.running import Server
 MODEL = ROOT / "models" / "sms-spam"
 CACHE_FLAGS = ("--cache-mb", "64")
 CONNECTIONS = 32
+FIELD = re.compile(rb"^([\w-]+): (.*?)\r?$", re.M)
 
 
 def measure_latency(flags: list[str], texts: list[str], runs: int, model: str) -> None:
-    """Each text twice on one connection: first it is computed, then it is known."""
-    latencies: dict[str, list[list[float]]] = {"hit": [], "miss": []}
+    """All texts on one connection, one at a time: first they are computed, then they are known."""
+    latencies: dict[str, list[list[float]]] = {"miss": [], "hit": []}
     trips: list[float] = []
     for _ in range(runs):
-        took: dict[str, list[float]] = {"hit": [], "miss": []}
         with Server([*flags, *CACHE_FLAGS]) as server:
             sample(server.host, server.port, post("warm up"), 200)
-            for text in texts:
-                for answer in sample(server.host, server.port, post(text), 2):
-                    is_hit = answer.headers["x-engine"] == "cache"
-                    took["hit" if is_hit else "miss"].append(float(answer.headers["x-latency-ms"]))
-                    if is_hit:
-                        trips.append(answer.took_s * 1000)
-        for kind, found in took.items():
-            latencies[kind].append(found)
+            for kind in latencies:
+                answers = ask_each(server, texts)
+                latencies[kind].append([latency_ms for latency_ms, _, is_known in answers
+                                        if is_known == (kind == "hit")])
+            trips += [trip_ms for _, trip_ms, _ in answers]
     for kind, each in latencies.items():
         medians = [median(found) for found in each]
         every = [value for found in each for value in found]
         facts = {"trip_ms": round(median(trips), 3)} if kind == "hit" else {}
         emit(f"cache.{kind}_ms", median(medians), "ms", medians, **facts,
              p99_ms=round(percentile(every, 99), 3), answers=len(every), model=model)
+
+
+def ask_each(server: Server, texts: list[str]) -> list[tuple[float, float, bool]]:
+    """(X-Latency-ms, round trip in ms, whether the text was known) of each, on one connection."""
+    found = []
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for request in map(post, texts):
+            begun = time.perf_counter()
+            connection.sendall(request)
+            _, head, _ = read_answer(connection)
+            trip_ms = (time.perf_counter() - begun) * 1000
+            fields = dict(FIELD.findall(head))
+            found.append((float(fields[b"X-Latency-ms"]), trip_ms, fields[b"X-Engine"] == b"cache"))
+    return found
 
 
 def measure_rate(flags: list[str], texts: Path, rounds: int, seconds: float, model: str) -> None:

@@ -58,6 +58,7 @@ class Scheduler:
         self._next_batch = 1
         self._order = 0
         self._sent_state: State | None = None
+        self._last_state = self._state()
         self._state_due = -math.inf
         self._actions: list[object] = []
 
@@ -279,7 +280,7 @@ class Scheduler:
     def take_actions(self, now: float) -> list[object]:
         """What to send now, in order."""
         self._fill_engines(now)
-        state = self._state()
+        self._last_state = state = self._state()
         if now >= self._state_due and state != self._sent_state:
             self._sent_state, self._state_due = state, now + STATE_INTERVAL_S
             self._actions.append(SendState(state))
@@ -287,8 +288,9 @@ class Scheduler:
         return actions
 
     def next_timer(self, now: float) -> float | None:
-        """When `take_actions` has something to send though no event came; None for never."""
-        if self._state() == self._sent_state:
+        """When `take_actions` has something to send though no event came since its last call; None
+        for never."""
+        if self._last_state == self._sent_state:
             return None
         return max(now, self._state_due)
 
