@@ -71,7 +71,8 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _header(title: str, figures: Sequence[Figure], sections: Sequence[Section]) -> str:
-    machines = sorted({one.text("machine") for one in figures} - {""}, key=_cores, reverse=True)
+    machines = sorted({one.text("machine") for one in figures} - {""},
+                      key=lambda machine: (-_cores(machine), machine))
     commits = sorted({one.text("commit") for one in figures} - {""})
     times = sorted({one.text("at") for one in figures} - {""})
     facts = [("machine", machines[0] if machines else "unknown"),
