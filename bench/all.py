@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.child import Outcome, run_child
-from bench.figures import ROOT, commit, figure_line, machine
+from bench.figures import commit, figure_line, machine
 from bench.peers.venv import FOLDER as PEER_FOLDER
 from bench.report import write_page
 from bench.results import results_path
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str]) -> int:
              + " brings them, some 2 GB")
     outcomes = run_steps(steps, results)
     page = write_page(results)
-    print(f"{results.relative_to(ROOT)}\n{page.relative_to(ROOT)}")
+    print(f"{os.path.relpath(results)}\n{os.path.relpath(page)}")
     failed = [(step, outcome) for step, outcome in outcomes if outcome.fault]
     for step, outcome in failed:
         _say(f"{step.command} {outcome.fault}")

@@ -89,3 +89,22 @@ def test_all_unknown_program_is_refused_by_name(capsys):
 def test_all_lines_have_machine_commit_and_time():
     line = json.loads(LINE)
     assert {"machine", "commit", "load_1m", "at"} < set(line)
+
+
+def test_all_fakes_of_every_kind_end_in_one_page(monkeypatch, tmp_path, capsys):
+    ways = ("fail", "hang", "garbage", "good")
+    monkeypatch.setattr(bench_all, "make_plan", lambda *_: [
+        Step(way, ("tests.fake_bench", way), 1.0 if way == "hang" else 60.0) for way in ways])
+    monkeypatch.setattr(bench_all, "HEAD_START_S", 0.0)
+    monkeypatch.setattr(bench_all, "results_path", lambda *_, **__: tmp_path / "results.jsonl")
+    assert bench_all.main([]) == 1
+    figures = read_results(tmp_path / "results.jsonl")
+    assert {"fake.fail", "fake.garbage", "fake.good"} <= {one.name for one in figures}
+    faults = {one.text("program"): one.text("fault") for one in select(figures, "bench.program")}
+    assert faults == {"fail": "ended with 1: the disk is full", "hang": "was ended after 2 s",
+                      "garbage": "printed 1 lines that are no figures", "good": ""}
+    page = (tmp_path / "results.html").read_text("utf-8")
+    assert "the disk is full" in page and "fake.good" in page
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].endswith("results.html")
+    assert "python -m tests.fake_bench hang was ended after 2 s" in err
