@@ -38,9 +38,21 @@ def peers_section(figures: Sequence[Figure]) -> Section:
         "peers", "Ours against peers",
         "What a team would run instead, in 8 bits with the Rust tokenizers, one thread a process, "
         "on the same cores, asked by the same client with the same texts in turn with ours; each "
-        "in the best of several setups. Programs alone are asked without any server, each in its "
-        "fastest way "
-        "of being called.", MISSING, (*served, *ratios), tuple(plots))
+        "set up as its table says. Programs alone are asked without any server, each in its "
+        "fastest way of being called." + _company_words(served), MISSING, (*served, *ratios), tuple(plots))
+
+
+def _company_words(served: Sequence[Figure]) -> str:
+    """How far company moved a logit, the worst of each server."""
+    changes: dict[str, float] = {}
+    for one in select(served, "peers.change"):
+        server = _server(one.text("server"))[0]
+        changes[server] = max(changes.get(server, 0.0), one.value)
+    if not changes:
+        return ""
+    return (" Alone and in company one text's logits differ by up to "
+            + joined([f"{readable(change, 2)} ({server})" for server, change in changes.items()])
+            + ".")
 
 
 def _is_like_for_like(figure: Figure) -> bool:
