@@ -83,6 +83,15 @@ def test_runner_lines_that_come_in_pieces_are_put_together(played):
     assert lines[:2] == [LINE, LINE] and len(lines) == 3
 
 
+@pytest.mark.parametrize("named, first", [({}, "0"), ({"CUDA_VISIBLE_DEVICES": "2,0"}, "2"),
+                                          ({"CUDA_VISIBLE_DEVICES": "GPU-a"}, "GPU-a"),
+                                          ({"CUDA_VISIBLE_DEVICES": ""}, "")])
+def test_runner_parts_see_one_device(named, first):
+    found = runner.one_device({"HOME": "/x", **named})
+    assert found == {"HOME": "/x", "CUDA_VISIBLE_DEVICES": first,
+                     "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
 def test_results_are_kept_under_the_devices_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     results = runner.Results(None)
