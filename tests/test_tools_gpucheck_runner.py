@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.house import is_alive, wait_until
+from tests.style_rules import reachable, read_sources
 from tools.gpucheck import __main__ as gpucheck
 from tools.gpucheck import runner
 from tools.gpucheck.parts import PARTS, TOTAL_S, Part
@@ -165,6 +166,12 @@ def test_main_wrong_flag_is_refused(runs, flags, capsys):
     with pytest.raises(SystemExit) as ended:
         gpucheck.main(flags)
     assert ended.value.code == 2 and not runs[0]
+
+
+def test_main_starts_without_torch(repo):
+    """Which would cost the first seconds of a short run."""
+    chains = reachable("tools.gpucheck.__main__", read_sources(repo))
+    assert "tools.gpucheck.runner" in chains and "torch" not in chains
 
 
 def test_main_help_lists_every_part_and_status(capsys):

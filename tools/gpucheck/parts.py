@@ -11,6 +11,8 @@ from typing import Any
 TOTAL_S = 360
 # A recorded device is a CPU core, perhaps one that others use too.
 DRY_FACTOR = 6
+# The key of a part's last line.
+ENDED = "ended"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tools.gpucheck.child import ENDED
-from tools.gpucheck.parts import DRY_FACTOR, Part
+from tools.gpucheck.parts import DRY_FACTOR, ENDED, Part
 from tools.gpucheck.report import FAIL, PASS, ROOT, Report
 
 LAST_LINES = 3
