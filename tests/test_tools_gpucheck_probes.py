@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.gpucheck_rig import Bench
 from tools.gpucheck import probes
@@ -83,3 +84,15 @@ def test_probes_replay_that_leaves_its_output_is_found(tmp_path, kind):
     probes.run(bench.rig)
     (name,) = bench.failed()
     assert name == "gelu_fp32"
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (9, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_probes_have_the_right_shapes_on_cuda(capability, dtype):
+    """As far as torch can tell without a device: its own kernels are named there."""
+    for probe in [*probes.operations(dtype), *probes.attentions(capability, dtype)]:
+        with FakeTensorMode():
+            found = probe.call(*(torch.empty(
+                value.shape, dtype=dtype if value.is_floating_point() else value.dtype,
+                device="cuda") for value in probe.inputs))
+        assert found.shape == probe.wanted.shape and found.device.type == "cuda"

@@ -1,5 +1,7 @@
 """Rates: the arithmetic of shares, the engine's loop around a program, and who answers wrongly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,6 @@ import torch
 from model.device.ladder import Shape
 from model.device.port import DeviceBroken
 from model.device.recorder import Recorder
-from model.programs.graphs import Finished
 from model.programs.lanes import LanePrograms
 from server.messages import Done, Failed
 from tests.gpucheck_rig import TINY, Bench
@@ -72,9 +73,9 @@ class _Lies(LanePrograms):
         if self.lie == "breaks" and found:
             raise DeviceBroken("700: so the test says")
         if self.lie == "swaps texts":
-            return [Finished(one.number, np.roll(one.logits, 1, 0), one.device_ms) for one in found]
+            return [replace(one, logits=np.roll(one.logits, 1, 0)) for one in found]
         if self.lie == "nan":
-            return [Finished(one.number, one.logits * np.nan, one.device_ms) for one in found]
+            return [replace(one, logits=one.logits * np.nan) for one in found]
         return found
 
 

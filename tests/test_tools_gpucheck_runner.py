@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.house import is_alive, wait_until
+from tests.style_rules import reachable, read_sources
 from tools.gpucheck import __main__ as gpucheck
 from tools.gpucheck import runner
 from tools.gpucheck.parts import PARTS, TOTAL_S, Part
@@ -83,6 +84,15 @@ def test_runner_lines_that_come_in_pieces_are_put_together(played):
     assert lines[:2] == [LINE, LINE] and len(lines) == 3
 
 
+@pytest.mark.parametrize("named, first", [({}, "0"), ({"CUDA_VISIBLE_DEVICES": "2,0"}, "2"),
+                                          ({"CUDA_VISIBLE_DEVICES": "GPU-a"}, "GPU-a"),
+                                          ({"CUDA_VISIBLE_DEVICES": ""}, "")])
+def test_runner_parts_see_one_device(named, first):
+    found = runner.one_device({"HOME": "/x", **named})
+    assert found == {"HOME": "/x", "CUDA_VISIBLE_DEVICES": first,
+                     "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
 def test_results_are_kept_under_the_devices_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     results = runner.Results(None)
@@ -156,6 +166,12 @@ def test_main_wrong_flag_is_refused(runs, flags, capsys):
     with pytest.raises(SystemExit) as ended:
         gpucheck.main(flags)
     assert ended.value.code == 2 and not runs[0]
+
+
+def test_main_starts_without_torch(repo):
+    """Which would cost the first seconds of a short run."""
+    chains = reachable("tools.gpucheck.__main__", read_sources(repo))
+    assert "tools.gpucheck.runner" in chains and "torch" not in chains
 
 
 def test_main_help_lists_every_part_and_status(capsys):

@@ -38,8 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.gpucheck", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=__doc__.partition("\n\n")[0].partition(": ")[2].capitalize()
-        + "\n\n" + __doc__.partition("\n\n")[2],
+        description="P" + __doc__.partition(": p")[2],
         epilog="parts, in this order, and the seconds that each may take (together "
                f"{TOTAL_S}):\n" + "\n".join(
                    f"  {part.name:11} {part.limit_s:3}  {part.shows}" for part in PARTS.values())

@@ -11,13 +11,12 @@ from pathlib import Path
 
 from model.device.script import write
 from tools.gpucheck import sizes
-from tools.gpucheck.parts import PARTS
+from tools.gpucheck.parts import ENDED, PARTS
 from tools.gpucheck.report import Report
 from tools.gpucheck.rig import NoDevice, Rig, opener
 
 # A recorded device: room enough, slow enough to be seen, and slower without a graph.
 SCRIPT = "memory 65536 60000\nspeed 1\neager 300\n"
-ENDED = "ended"
 
 
 def main() -> None:

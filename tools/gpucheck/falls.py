@@ -100,8 +100,7 @@ def _play(rig: Rig, served: House, fall: Fall, load: Load, precision: list[str])
     step("gpu_serves", "the GPU engine answers", answers("gpu"))
     device = served.device()
     precision.append(device.get("precision", precision[0]))
-    if rig.kind != "recorder":
-        rig.report.device = device.get("name") or rig.report.device
+    rig.report.device = device.get("name") or rig.report.device
     fall.begin()
     step("fall_is_seen", "the server knows that the engine is off its device", fall.is_seen)
     step("cpu_serves", "CPU engines answer", answers("cpu"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ class Rig:
     clock: Callable[[], float] = time.perf_counter
 
     def open(self) -> Port:
-        """The device; once a process. Raises NoDevice."""
+        """The device, anew: whatever was opened before has been flushed and is used no more. Raises
+        NoDevice."""
+        gc.collect()        # programs and their functions hold one another, and device memory
         port = self.make_port()
         self.report.is_judged = is_judged(port)
         sm = "".join(map(str, port.capability))

@@ -11,11 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tools.gpucheck.child import ENDED
-from tools.gpucheck.parts import DRY_FACTOR, Part
+from tools.gpucheck.parts import DRY_FACTOR, ENDED, Part
 from tools.gpucheck.report import FAIL, PASS, ROOT, Report
 
 LAST_LINES = 3
@@ -30,8 +29,8 @@ def run_part(part: Part, kind: str, hear: Callable[[dict], None]) -> None:
     claims: list[dict] = []
     begun, is_ended = time.monotonic(), False
     with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen(command(part, kind), cwd=ROOT, stdout=subprocess.PIPE,
-                                 stderr=errors, start_new_session=True)
+        child = subprocess.Popen(command(part, kind), cwd=ROOT, env=one_device(os.environ),
+                                 stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
         for line in _lines(child, begun + limit_s):
             if ENDED in line:
                 is_ended = True
@@ -53,6 +52,12 @@ def run_part(part: Part, kind: str, hear: Callable[[dict], None]) -> None:
 def command(part: Part, kind: str) -> list[str]:
     """What runs a part."""
     return [sys.executable, "-m", "tools.gpucheck.child", part.name, kind]
+
+
+def one_device(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the first of the devices that it names, by the order of NVML."""
+    first = environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return {**environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": first}
 
 
 def _lines(child: subprocess.Popen[bytes], deadline: float) -> Iterator[dict]:

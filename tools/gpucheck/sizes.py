@@ -47,7 +47,7 @@ class Sizes:
     texts: int = 400
     load_threads: int = 16
     patience_s: float = 20.0
-    left_bytes: int = 64 << 20
+    left_bytes: int = 32 << 20
 
 
 FULL = Sizes()
