@@ -22,14 +22,16 @@ ENGINE_NICE = 10  # as the server's own engines, so that others on the machine c
 
 
 class Offline:
-    """`engines` processes with the program of the checkpoint in `folder`; a context manager."""
+    """`engines` processes with the program of the checkpoint in `folder`, in the precision that is
+    named as /info does; a context manager."""
 
-    def __init__(self, folder: str, texts: Sequence[str], engines: int) -> None:
+    def __init__(self, folder: str, texts: Sequence[str], engines: int, precision: str) -> None:
         # The builder imports torch, which this process must not, as it forks.
         context = multiprocessing.get_context("fork")
         self._pipe, theirs = context.Pipe()
         self._builder = context.Process(target=_run_builder,
-                                        args=(theirs, self._pipe, folder, list(texts), engines))
+                                        args=(theirs, self._pipe, folder, list(texts), engines,
+                                              precision))
         self._builder.start()
         theirs.close()
         self._pipe.recv()
@@ -52,7 +54,7 @@ class Offline:
 
 
 def _run_builder(pipe: Connection, other_end: Connection, folder: str, texts: Sequence[str],
-                 engines: int) -> None:
+                 engines: int, precision: str) -> None:
     """Builds, forks the engines, and passes orders to them until the pipe's end."""
     other_end.close()
     import numpy as np
@@ -60,10 +62,11 @@ def _run_builder(pipe: Connection, other_end: Connection, folder: str, texts: Se
     from model.families.table import build
     from model.program import Row
 
-    files = seal(prepare(folder, Path(folder).name, FAMILIES))
+    files = seal(prepare(folder, Path(folder).name, FAMILIES, precision))
     card = open_card(files.card_fd)
     tokenizer = open_tokenizer(map_file(files.tokenizer_fd))
-    program = build(card, map_file(files.weights_fd))
+    program = build(card, map_file(files.weights_fd),
+                    None if files.wide_fd is None else map_file(files.wide_fd))
     program.warm()
     kind = np.uint16 if card["id_bytes"] == 2 else np.uint32
     rows = []

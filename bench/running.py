@@ -75,9 +75,13 @@ class Server(Program):
         with urllib.request.urlopen(self.url + path, timeout=END_TIMEOUT_S) as response:
             return response.read()
 
+    def info(self) -> dict:
+        """What /info says."""
+        return json.loads(self.get("/info"))
+
     def processes(self, role: str) -> list[dict]:
         """The rows of /info for the processes of a role that are up."""
-        return [row for row in json.loads(self.get("/info"))["processes"]
+        return [row for row in self.info()["processes"]
                 if row["role"] == role and row["state"] == "up"]
 
     def metric(self, name: str) -> list[float]:

@@ -5,15 +5,20 @@
 One JSON line a figure; values are medians of the runs shown:
 
 serve.ready_s           from the start of the interpreter to the ready line
-serve.offline_ratio     requests/s at 32 connections, as a share of the same program fed from a
+serve.offline_ratio     requests/s at 128 connections, as a share of the same program fed from a
                         full queue without HTTP (bench/offline.py), interleaved, same engines, texts
+serve.offline_left      the same as a share of what that program gets done on the cores that the
+                        load client, which runs on the same ones, leaves
 serve.dispatcher_core   the dispatcher's share of a core at that load
+serve.latency_ms        p50 at 32 connections; p99 beside it
 serve.engine_back_s     from the kill -9 of an engine until /info says that its successor is up
 serve.engine_uss_mb     memory that is an engine's own after that load; the last engine's counts
 serve.index_100k_s      indexing 100,000 records of a mapped file
 """
 
 import argparse
+import os
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -29,6 +34,7 @@ from loader.wire import RecordFile, write_record
 
 MODEL = ROOT / "models" / "sms-spam"
 INDEXED_RECORDS = 100_000
+SATURATING = 128        # connections with which the queue is never empty
 
 
 def measure_ready(model: str, runs: int) -> None:
@@ -44,27 +50,43 @@ def measure_ready(model: str, runs: int) -> None:
 def measure_ratio(server: Server, model: str, texts: Path, engines: int, rounds: int,
                   seconds: float) -> None:
     """Served against offline, round by round."""
-    name = Path(model).name
-    served, offline_rates, ratios, shares = [], [], [], []
-    with Offline(model, read_texts(texts), engines) as offline:
-        drive(server.url, texts, ENGINE_CONNECTIONS, 2)
+    served, offline_rates, ratios, shares, clients, p50s, p99s = [], [], [], [], [], [], []
+    precision = server.info()["model"]["precision"]
+    facts = {"model": Path(model).name, "texts": texts.name, "precision": precision}
+    cores = len(os.sched_getaffinity(0))
+    with Offline(model, read_texts(texts), engines, precision) as offline:
+        drive(server.url, texts, SATURATING, 2)
         for _ in range(rounds):
-            yardstick = offline.rate(seconds)
+            offline_rates.append(offline.rate(seconds))
             spent, begun = server.cpu_seconds("dispatcher"), time.perf_counter()
-            load = drive(server.url, texts, ENGINE_CONNECTIONS, seconds)
-            shares.append((server.cpu_seconds("dispatcher") - spent)
-                          / (time.perf_counter() - begun))
+            client_spent = _children_s()
+            load = drive(server.url, texts, SATURATING, seconds)
+            took = time.perf_counter() - begun
+            shares.append((server.cpu_seconds("dispatcher") - spent) / took)
+            clients.append((_children_s() - client_spent) / took)
             served.append(load.requests_per_s)
-            offline_rates.append(yardstick)
-            ratios.append(load.requests_per_s / yardstick)
+            ratios.append(load.requests_per_s / offline_rates[-1])
+            usual = drive(server.url, texts, ENGINE_CONNECTIONS, seconds)
+            p50s.append(usual.p50_ms)
+            p99s.append(usual.p99_ms)
         emit("serve.offline_ratio", median(ratios), "x", ratios, client=load.client,
-             requests_per_s=round(median(served), 1), last_p50_ms=load.p50_ms,
-             last_p99_ms=load.p99_ms,
+             connections=SATURATING, requests_per_s=round(median(served), 1),
              offline_texts_per_s=round(median(offline_rates), 1),
              offline_batch=offline.batch_size, engines=engines, others=load.others,
-             socket_errors=load.socket_errors, model=name, texts=texts.name)
-    emit("serve.dispatcher_core", median(shares), "cores", shares, model=name,
-         requests_per_s=round(median(served), 1))
+             socket_errors=load.socket_errors, **facts)
+    left = [ratio / (1 - client / cores) for ratio, client in zip(ratios, clients)]
+    emit("serve.offline_left", median(left), "x", left,
+         client_cores=round(median(clients), 3), cores=cores, **facts)
+    emit("serve.dispatcher_core", median(shares), "cores", shares,
+         requests_per_s=round(median(served), 1), **facts)
+    emit("serve.latency_ms", median(p50s), "ms", p50s, p99_ms=round(median(p99s), 2),
+         connections=ENGINE_CONNECTIONS, requests_per_s=usual.requests_per_s, **facts)
+
+
+def _children_s() -> float:
+    """Processor time of the children that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure_healing(server: Server, model: str, kills: int) -> None:

@@ -20,8 +20,10 @@ MEANINGS = {
     "front.turn_max_ms": "the longest turn of a front's loop",
     "front.healthz_p99_ms": "p99 of /healthz while every engine is saturated",
     "serve.ready_s": "from the interpreter's start to the ready line",
-    "serve.offline_ratio": "requests/s at 32 connections, as a share of the same programs "
+    "serve.offline_ratio": "requests/s at 128 connections, as a share of the same programs "
                            "without HTTP",
+    "serve.offline_left": "the same on the cores that the load client leaves",
+    "serve.latency_ms": "p50 at 32 connections",
     "serve.dispatcher_core": "the dispatcher's share of a core at that load",
     "serve.engine_back_s": "from an engine's kill -9 until its successor is up",
     "serve.engine_uss_mb": "memory that is an engine's own after that load",
