@@ -195,7 +195,8 @@ class JobQueue:
             room_ms = min(max(BATCH_CAP_MS - costs.estimate_ms(len(entries), tokens), LONG_MS),
                           2 * (left_ms - spent_ms))     # nearest to what it should add
             # A row alone always fits: the loader sees to that.
-            entry = turns.take(now, 2 * BATCH_CAP_MS / 1e3, lambda entry: not entries or (
+            slack_s = 2 * max(limit_ms, BATCH_CAP_MS) / 1e3
+            entry = turns.take(now, slack_s, lambda entry: not entries or (
                 len(entry.ids) <= room and costs.share_ms(entry.tokens) <= room_ms))
             if entry is None:
                 break

@@ -3,9 +3,12 @@
 import math
 import random
 
+import pytest
+
 from server.jobqueue import BATCH_CAP_MS
 from server.messages import HIGH, LOW, Group, Job, Reason
-from server.scheduler import (Measured, RunBatch, SendRefused, SendResults, SendState)
+from server.scheduler import (DEEP_CAP_MS, HIGH_NEAR_S, Measured, RunBatch, SendRefused, SendResults,
+                              SendState)
 from tests.scheduler_desk import FRONT, Desk
 
 
@@ -25,12 +28,32 @@ def test_scheduler_two_idle_engines_share_the_work():
     assert [len(batch) for index in (0, 1) for batch in desk.jobs_at(index)] == [1, 1]
 
 
-def test_scheduler_batch_stays_below_its_cap_and_short_ones_are_sent_ahead():
+@pytest.mark.parametrize("texts, priority, cap_ms", [
+    (9, LOW, 90.0), (100, LOW, DEEP_CAP_MS), (100, HIGH, BATCH_CAP_MS)])
+def test_scheduler_batch_takes_as_long_as_the_queue_waits_anyway_but_not_beside_high_jobs(
+        texts, priority, cap_ms):
     desk = Desk()
-    desk.ask(texts=100, tokens=100)
+    desk.ask(texts=texts, tokens=100, priority=priority)
     desk.act()
     (batch,) = desk.jobs_at(0)                          # 10 ms a text
-    assert (len(batch) - 1) * 10 < BATCH_CAP_MS <= len(batch) * 10
+    assert (len(batch) - 1) * 10 < cap_ms <= len(batch) * 10
+
+
+@pytest.mark.parametrize("later_s, cap_ms", [
+    (HIGH_NEAR_S - 1, BATCH_CAP_MS), (HIGH_NEAR_S + 1, DEEP_CAP_MS)])
+def test_scheduler_high_jobs_that_came_lately_keep_low_batches_short(later_s, cap_ms):
+    desk = Desk()
+    desk.ask(priority=HIGH)
+    desk.act()
+    desk.finish()
+    desk.now = later_s
+    desk.ask(texts=100, tokens=100)
+    desk.act()
+    (batch,) = desk.jobs_at(0)
+    assert (len(batch) - 1) * 10 < cap_ms <= len(batch) * 10
+
+
+def test_scheduler_short_batches_are_sent_ahead():
     short = Desk()
     short.ask(tokens=10)
     short.act()
