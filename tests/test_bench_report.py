@@ -155,6 +155,12 @@ def test_report_facts_cannot_write_html():
     assert "<script>" not in page and "&lt;script&gt;" in page
 
 
+@pytest.mark.parametrize("client, is_said", [("own", True), ("wrk", False)])
+def test_report_says_where_wrk_was_missing(client, is_said):
+    line = figure_line("load.capacity", 100.0, "requests/s", model="m", texts="t", client=client)
+    assert ("wrk was not installed" in make_page([read_line(line)])) == is_said
+
+
 def test_report_unknown_figure_is_listed(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(figure_line("strange.new", 3.0, "s", what="yes") + "\nnot json\n")

@@ -13,6 +13,8 @@ from bench.results import Figure, select
 
 PERCENTILES = ("p50", "p90", "p99", "p99.9")
 MAX_WAIT_MS = 2000.0  # the server's own default, with which bench.load_curve runs it
+NO_WRK = (" The closed loop is bench.client's own, as wrk was not installed: it takes more of the "
+          "cores than wrk, so install that to see what the server does beside a cheap client.")
 MISSING = "Not in this run: python -m bench.load_curve --short measures it in some two minutes."
 
 
@@ -32,8 +34,9 @@ def latency_section(figures: Sequence[Figure]) -> Section:
         "counts from the moment at which its request was planned, so a stall is in the latencies "
         "of all that waited for it. 100 % is what a closed loop of 32 connections got: "
         f"{capacity}. Above it some requests are refused; the latencies are those of the accepted "
-        "ones. The client runs on the server's own cores.", MISSING, (*capacities, *used),
-        tuple(plots))
+        "ones. The client runs on the server's own cores." + (NO_WRK if any(
+            one.text("client") == "own" for one in capacities) else ""),
+        MISSING, (*capacities, *used), tuple(plots))
 
 
 def _latencies(title: str, here: Sequence[Figure]) -> Plot:
