@@ -3,8 +3,10 @@
     python -m bench.check_schedule [--model DIR] [--texts FILE] [--other FILE] [--seconds N]
         [--store FILE]
 
-Costs are calibrated by texts of FILE after --other, which are none of those predicted; then each
-trace is planned, simulated and sent open loop to a server of its own. One JSON line a figure:
+Each trace is planned, sent open loop to a server of its own, and simulated. What the simulator knows
+of the machine comes from texts of FILE after --other, in other lengths and at another rate than
+those predicted: what requests cost outside engines once, and how slow batches are just before and
+just after each trace, because a shared machine's speed drifts. One JSON line a figure:
 
 schedule.check_goodput  predicted by served requests/s
 schedule.check_p99      predicted by served p99, from the planned send time
@@ -15,17 +17,19 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.client import read_texts
 from bench.figures import ROOT, emit, percentile
+from bench.figures import machine as here
 from bench.load import make_request
 from bench.load_client import Planned
 from bench.load_plan import Band, assemble
 from bench.ours import Model
 from bench.running import Server
-from bench.schedule_calibrate import drive, fit, measured_costs, sample
+from bench.schedule_calibrate import (LINK_MS, Sample, drive, measured_costs, sample, tuned,
+                                      with_host_costs)
 from bench.schedule_machine import Machine
 from bench.schedule_play import play
 from bench.schedule_policies import Ours
@@ -41,9 +45,10 @@ STORED_LENGTHS = 400
 DATA = ROOT / "data" / "sms-spam"
 PROFILE = (Band(0.82, 1, 320), Band(0.075, 640, 960), Band(0.075, 1100, 1500),
            Band(0.03, 2600, 5200))
-# Of the calibrating texts: short ones, then longer ones; both at so much of a first estimate.
-CALIBRATING = ((Band(1.0, 1, 80),), (Band(1.0, 400, 900),))
-CALIBRATING_LOAD, CALIBRATING_S = 0.8, 4.0
+# Of the calibrating texts: short ones and longer ones for what requests cost, both for batches; at
+# so much of the capacity as the costs alone promise, which is more than there is.
+SHORT, LONGER = Band(1.0, 1, 80), Band(1.0, 400, 900)
+CALIBRATING_LOAD, CALIBRATING_S = 0.4, 2.5
 MAX_WAIT_MS = 1000.0
 # Traces: set of texts, how they arrive, share of the predicted capacity.
 CHECKS = (("short", "poisson", 0.7), ("short", "poisson", 1.4), ("profile", "poisson", 0.7),
@@ -58,8 +63,9 @@ class Texts:
     tokens: list[int]
 
 
-def plan(trace: Trace, texts: Texts, place: str, chance: random.Random) -> list[Planned]:
+def plan(trace: Trace, texts: Texts, server: Server) -> list[Planned]:
     """The requests of a trace, each with a text of its length."""
+    place, chance = f"{server.host}:{server.port}", random.Random(SEED)
     by_tokens: dict[int, list[str]] = {}
     for text, tokens in zip(texts.texts, texts.tokens):
         by_tokens.setdefault(tokens, []).append(text)
@@ -72,45 +78,56 @@ def make(kind: str, name: str, texts: Texts, rps: float, seconds: float) -> Trac
     return (bursts if kind == "bursts" else poisson)(name, texts.tokens, rps, seconds, chance)
 
 
-def first_estimate_rps(machine: Machine, tokens: Sequence[int]) -> float:
+def promised_rps(machine: Machine, tokens: Sequence[int]) -> float:
     """Requests/s that keep all engines busy, by the cost table alone."""
     mean = round(sum(tokens) / len(tokens))
     return 1e3 * machine.engines / CostModel(machine.costs).share_ms(mean)
 
 
-def check(server: Server, machine: Machine, kind: str, texts: Texts, name: str, load: float,
-          rps: float, seconds: float) -> None:
-    """Simulates and serves one trace, and prints both."""
-    trace = make(kind, name, texts, rps, seconds)
+class Calibrator:
+    """Loads the server with texts that are none of those predicted."""
+
+    def __init__(self, server: Server, machine: Machine, model: Model, source: Path) -> None:
+        self._server, self._model = server, model
+        self._found = read_texts(source)
+        short, longer = ((self._run(machine, (band,)))[1] for band in (SHORT, LONGER))
+        self.machine = self.tune(with_host_costs(machine, short, longer))
+
+    def tune(self, machine: Machine) -> Machine:
+        """The machine as slow as it is now."""
+        trace, got = self._run(machine, (SHORT, LONGER))
+        found = tuned(machine, trace, got.infer_s, MAX_WAIT_MS)
+        print(f"{got}, slowness {found.slowness:.3f}", file=sys.stderr)
+        return found
+
+    def _run(self, machine: Machine, bands: Sequence[Band]) -> tuple[Trace, Sample]:
+        texts = tokenised(self._model,
+                          assemble(self._found, bands, POOL, random.Random(SEED)))
+        rps = CALIBRATING_LOAD * promised_rps(machine, texts.tokens)
+        trace = make("poisson", f"calibrating by {bands}", texts, rps, CALIBRATING_S)
+        return trace, sample(self._server, plan(trace, texts, self._server), trace)
+
+
+def check(server: Server, calibrator: Calibrator, trace: Trace, texts: Texts, load: float) -> None:
+    """Serves and simulates one trace, and prints both."""
+    before = calibrator.machine
+    outcomes, took_s = drive(server, plan(trace, texts, server), trace.duration_s)
+    calibrator.machine = calibrator.tune(before)
+    machine = replace(before, slowness=(before.slowness + calibrator.machine.slowness) / 2)
     ours = Ours(machine.costs, machine.engines, machine.fronts, MAX_WAIT_MS)
     predicted = summarise(play(trace, ours, machine))
-    outcomes, took_s = drive(server, plan(trace, texts, f"{server.host}:{server.port}",
-                                          random.Random(SEED)), seconds)
     good = [one.latency_ms for one in outcomes if one.is_good]
-    served_rps, p50, p99 = (len(good) / max(took_s, seconds), percentile(good, 50),
-                            percentile(good, 99))
-    facts = {"trace": name, "load": load, "rps": round(rps, 1), "requests": len(outcomes)}
+    served_rps = len(good) / max(took_s, trace.duration_s)
+    facts = {"trace": trace.name, "load": load, "requests": len(outcomes),
+             "refused": len(outcomes) - len(good),
+             "predicted_refused": round(predicted.refused * predicted.requests),
+             "slowness": [round(before.slowness, 3), round(calibrator.machine.slowness, 3)]}
     emit("schedule.check_goodput", predicted.goodput_rps / served_rps, "x",
          predicted=round(predicted.goodput_rps, 1), served=round(served_rps, 1), **facts)
+    p50, p99 = (percentile(good, percent) for percent in (50, 99))
     emit("schedule.check_p99", predicted.p99_ms / p99, "x", predicted=round(predicted.p99_ms, 1),
          served=round(p99, 1), predicted_p50=round(predicted.p50_ms, 1), served_p50=round(p50, 1),
          **facts)
-
-
-def calibrate(server: Server, costs: Sequence[tuple[int, int, float]], model: Model,
-              source: Path, engines: int) -> Machine:
-    """The machine as two runs of other texts show it."""
-    cores, fronts = len(os.sched_getaffinity(0)), len(server.processes("front"))
-    machine, found, samples = Machine(tuple(costs), engines), read_texts(source), []
-    for number, bands in enumerate(CALIBRATING):
-        texts = tokenised(model, assemble(found, bands, POOL, random.Random(SEED + number)))
-        rps = CALIBRATING_LOAD * first_estimate_rps(machine, texts.tokens)
-        trace = make("poisson", f"calibrating {number}", texts, rps, CALIBRATING_S)
-        samples.append(sample(
-            server, plan(trace, texts, f"{server.host}:{server.port}", random.Random(SEED)),
-            [one.tokens[0] for one in trace.requests], CALIBRATING_S))
-        print(f"calibrated by {samples[-1]}", file=sys.stderr)
-    return fit(costs, engines, cores, fronts, samples)
 
 
 def tokenised(model: Model, texts: list[str]) -> Texts:
@@ -130,21 +147,22 @@ def main(arguments: Sequence[str]) -> int:
     found = read_texts(options.texts)
     sets = {"short": tokenised(model, found), "profile": tokenised(
         model, assemble(found, PROFILE, POOL, random.Random(SEED)))}
-    costs = measured_costs(options.model)
+    machine = Machine(tuple(measured_costs(options.model)), options.engines,
+                      len(os.sched_getaffinity(0)), link_ms=LINK_MS)
     with Server(["--model", options.model, "--engines", str(options.engines),
                  "--max-wait-ms", str(int(MAX_WAIT_MS))]) as server:
-        machine = calibrate(server, costs, model, options.other, options.engines)
-        print(machine, file=sys.stderr)
+        machine = replace(machine, fronts=len(server.processes("front")))
+        calibrator = Calibrator(server, machine, model, options.other)
         lengths = {name: random.Random(SEED).sample(texts.tokens, STORED_LENGTHS)
                    for name, texts in sets.items()}
-        workload = Workload(model.name, f"by bench.check_schedule, {machine.cores} cores",
-                            machine, lengths)
-        if options.store:
-            write(options.store, workload)
         for name, kind, load in CHECKS:
+            workload = Workload(model.name, f"by bench.check_schedule on {here()}",
+                                calibrator.machine, lengths)
+            if options.store:
+                write(options.store, workload)
             rps = load * capacity_rps(workload, sets[name].tokens, MAX_WAIT_MS, SEED)
-            check(server, machine, kind, sets[name], f"{name} {kind}", load, rps,
-                  options.seconds)
+            trace = make(kind, f"{name} {kind}", sets[name], rps, options.seconds)
+            check(server, calibrator, trace, sets[name], load)
     return 0
 
 
