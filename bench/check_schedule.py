@@ -1,15 +1,16 @@
 """The simulator's predictions against the server: the same arrivals, simulated and served.
 
-    python -m bench.check_schedule [--model DIR] [--texts FILE] [--other FILE] [--seconds N]
-        [--store FILE]
+    python -m bench.check_schedule [--model DIR] [--texts FILE] [--other FILE] [--rounds N]
+        [--seconds N] [--store FILE]
 
 Each trace is planned, sent open loop to a server of its own, and simulated. What the simulator knows
 of the machine comes from texts of FILE after --other, in other lengths and at another rate than
-those predicted: what requests cost outside engines once, and how slow batches are just before and
-just after each trace, because a shared machine's speed drifts. One JSON line a figure:
+those predicted: what requests cost outside engines once, and how slow batches are before and after
+every round of all traces, whose median counts, because a shared machine's speed drifts. One JSON
+line a figure, medians of the rounds:
 
 schedule.check_goodput  predicted by served requests/s
-schedule.check_p99      predicted by served p99, from the planned send time
+schedule.check_p99, schedule.check_p50  the same of latency, from the planned send time
 """
 
 import argparse
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.client import read_texts
-from bench.figures import ROOT, emit, percentile
+from bench.figures import ROOT, emit, median, percentile
 from bench.figures import machine as here
 from bench.load import make_request
 from bench.load_client import Planned
@@ -49,10 +50,11 @@ PROFILE = (Band(0.82, 1, 320), Band(0.075, 640, 960), Band(0.075, 1100, 1500),
 # so much of the capacity as the costs alone promise, which is more than there is.
 SHORT, LONGER = Band(1.0, 1, 80), Band(1.0, 400, 900)
 CALIBRATING_LOAD, CALIBRATING_S = 0.4, 2.5
+CAPACITY_S = 4.0
 MAX_WAIT_MS = 1000.0
 # Traces: set of texts, how they arrive, share of the predicted capacity.
-CHECKS = (("short", "poisson", 0.7), ("short", "poisson", 1.4), ("profile", "poisson", 0.7),
-          ("profile", "poisson", 1.4), ("short", "bursts", 0.5))
+CHECKS = (("short", "poisson", 1.4), ("profile", "poisson", 1.4), ("short", "bursts", 0.5),
+          ("short", "poisson", 0.7))
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,21 @@ class Texts:
 
     texts: list[str]
     tokens: list[int]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What came of one trace at the server: latencies in ms of what was not refused."""
+
+    trace: Trace
+    good_ms: list[float]
+    goodput_rps: float
+
+
+def serve(server: Server, trace: Trace, texts: Texts) -> Served:
+    outcomes, took_s = drive(server, plan(trace, texts, server), trace.duration_s)
+    good = [one.latency_ms for one in outcomes if one.is_good]
+    return Served(trace, good, len(good) / max(took_s, trace.duration_s))
 
 
 def plan(trace: Trace, texts: Texts, server: Server) -> list[Planned]:
@@ -85,20 +102,26 @@ def promised_rps(machine: Machine, tokens: Sequence[int]) -> float:
 
 
 class Calibrator:
-    """Loads the server with texts that are none of those predicted."""
+    """Loads the server with texts that are none of those predicted; `slowness` of every time."""
 
     def __init__(self, server: Server, machine: Machine, model: Model, source: Path) -> None:
         self._server, self._model = server, model
         self._found = read_texts(source)
-        short, longer = ((self._run(machine, (band,)))[1] for band in (SHORT, LONGER))
-        self.machine = self.tune(with_host_costs(machine, short, longer))
+        self.slowness: list[float] = []
+        short, longer = (self._run(machine, (band,))[1] for band in (SHORT, LONGER))
+        self._machine = with_host_costs(machine, short, longer)
+        self.tune()
 
-    def tune(self, machine: Machine) -> Machine:
-        """The machine as slow as it is now."""
-        trace, got = self._run(machine, (SHORT, LONGER))
-        found = tuned(machine, trace, got.infer_s, MAX_WAIT_MS)
-        print(f"{got}, slowness {found.slowness:.3f}", file=sys.stderr)
-        return found
+    def tune(self) -> None:
+        """Measures how slow batches are now."""
+        trace, got = self._run(self._machine, (SHORT, LONGER))
+        self.slowness.append(tuned(self._machine, trace, got.infer_s, MAX_WAIT_MS).slowness)
+        print(f"{got}, slowness {self.slowness[-1]:.3f}", file=sys.stderr)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as it was at most times."""
+        return replace(self._machine, slowness=median(self.slowness))
 
     def _run(self, machine: Machine, bands: Sequence[Band]) -> tuple[Trace, Sample]:
         texts = tokenised(self._model,
@@ -108,26 +131,25 @@ class Calibrator:
         return trace, sample(self._server, plan(trace, texts, self._server), trace)
 
 
-def check(server: Server, calibrator: Calibrator, trace: Trace, texts: Texts, load: float) -> None:
-    """Serves and simulates one trace, and prints both."""
-    before = calibrator.machine
-    outcomes, took_s = drive(server, plan(trace, texts, server), trace.duration_s)
-    calibrator.machine = calibrator.tune(before)
-    machine = replace(before, slowness=(before.slowness + calibrator.machine.slowness) / 2)
-    ours = Ours(machine.costs, machine.engines, machine.fronts, MAX_WAIT_MS)
-    predicted = summarise(play(trace, ours, machine))
-    good = [one.latency_ms for one in outcomes if one.is_good]
-    served_rps = len(good) / max(took_s, trace.duration_s)
-    facts = {"trace": trace.name, "load": load, "requests": len(outcomes),
-             "refused": len(outcomes) - len(good),
-             "predicted_refused": round(predicted.refused * predicted.requests),
-             "slowness": [round(before.slowness, 3), round(calibrator.machine.slowness, 3)]}
-    emit("schedule.check_goodput", predicted.goodput_rps / served_rps, "x",
-         predicted=round(predicted.goodput_rps, 1), served=round(served_rps, 1), **facts)
-    p50, p99 = (percentile(good, percent) for percent in (50, 99))
-    emit("schedule.check_p99", predicted.p99_ms / p99, "x", predicted=round(predicted.p99_ms, 1),
-         served=round(p99, 1), predicted_p50=round(predicted.p50_ms, 1), served_p50=round(p50, 1),
-         **facts)
+def report(machine: Machine, load: float, rounds: Sequence[Served],
+           slowness: Sequence[float]) -> None:
+    """Simulates what was served of one kind of trace, and prints both."""
+    predicted = []
+    for one in rounds:
+        ours = Ours(machine.costs, machine.engines, machine.fronts, MAX_WAIT_MS)
+        predicted.append(summarise(play(one.trace, ours, machine)))
+    facts = {"trace": rounds[0].trace.name.partition(",")[0], "load": load,
+             "slowness": [round(one, 3) for one in slowness]}
+    for name, theirs, served in (
+            ("goodput", [one.goodput_rps for one in predicted],
+             [one.goodput_rps for one in rounds]),
+            ("p99", [one.p99_ms for one in predicted],
+             [percentile(one.good_ms, 99) for one in rounds]),
+            ("p50", [one.p50_ms for one in predicted],
+             [percentile(one.good_ms, 50) for one in rounds])):
+        emit(f"schedule.check_{name}", median(theirs) / median(served), "x",
+             [mine / real for mine, real in zip(theirs, served)],
+             predicted=round(median(theirs), 1), served=round(median(served), 1), **facts)
 
 
 def tokenised(model: Model, texts: list[str]) -> Texts:
@@ -139,7 +161,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--model", default=str(ROOT / "models" / "sms-spam"))
     parser.add_argument("--texts", type=Path, default=DATA / "eval.tsv", help="predicted")
     parser.add_argument("--other", type=Path, default=DATA / "train.tsv", help="calibrating")
-    parser.add_argument("--seconds", type=float, default=8.0, help="a trace (8)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="a trace (3)")
     parser.add_argument("--engines", type=int, default=2)
     parser.add_argument("--store", type=Path, help="write what was measured, to be simulated")
     options = parser.parse_args(arguments)
@@ -153,16 +176,22 @@ def main(arguments: Sequence[str]) -> int:
                  "--max-wait-ms", str(int(MAX_WAIT_MS))]) as server:
         machine = replace(machine, fronts=len(server.processes("front")))
         calibrator = Calibrator(server, machine, model, options.other)
+        rates = {name: capacity_rps(calibrator.machine, texts.tokens, MAX_WAIT_MS, SEED,
+                                    CAPACITY_S) for name, texts in sets.items()}
+        served: dict[tuple[str, str, float], list[Served]] = {check: [] for check in CHECKS}
+        for number in range(options.rounds):
+            for (name, kind, load), rounds in served.items():
+                trace = make(kind, f"{name} {kind}, {number}", sets[name], load * rates[name],
+                             options.seconds)
+                rounds.append(serve(server, trace, sets[name]))
+            calibrator.tune()
+    for (_, _, load), rounds in served.items():
+        report(calibrator.machine, load, rounds, calibrator.slowness)
+    if options.store:
         lengths = {name: random.Random(SEED).sample(texts.tokens, STORED_LENGTHS)
                    for name, texts in sets.items()}
-        for name, kind, load in CHECKS:
-            workload = Workload(model.name, f"by bench.check_schedule on {here()}",
-                                calibrator.machine, lengths)
-            if options.store:
-                write(options.store, workload)
-            rps = load * capacity_rps(workload, sets[name].tokens, MAX_WAIT_MS, SEED)
-            trace = make(kind, f"{name} {kind}", sets[name], rps, options.seconds)
-            check(server, calibrator, trace, sets[name], load)
+        write(options.store, Workload(model.name, f"by bench.check_schedule on {here()}",
+                                      calibrator.machine, lengths))
     return 0
 
 
