@@ -3,8 +3,8 @@
 Points of the cost table are measured as a forkserver does, in a process of its own. What a request
 costs outside engines comes from two runs against the server, one of short texts and one of longer
 ones: processor time of fronts, dispatcher and client before and after. How much longer batches take
-in company and at this moment comes from a run that is simulated too: until the simulated batches
-take as long together as the server's metrics say that its own did.
+in company and at this moment comes from a run of more than the server can answer, that is simulated
+too: until as many are answered a second.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from bench.load_client import Client, Planned
-from bench.load_report import Outcome
 from bench.ours import Model
 from bench.running import Server
 from bench.schedule_machine import Machine
 from bench.schedule_play import play
 from bench.schedule_policies import Ours
+from bench.schedule_report import summarise
 from bench.schedule_trace import Trace
 
 LINK_MS = 0.12          # half of what a round trip through the dispatcher takes: bench/relay.py
@@ -32,12 +32,12 @@ TUNING_STEPS = 4
 @dataclass(frozen=True)
 class Sample:
     """One run: requests and their mean tokens; CPU seconds of everything but engines, the client
-    included; the seconds that all batches took together."""
+    included; and how many were answered a second."""
 
     requests: int
     tokens_mean: float
     other_s: float
-    infer_s: float
+    goodput_rps: float
 
 
 def measured_costs(folder: str) -> list[tuple[int, int, float]]:
@@ -68,27 +68,26 @@ def _measure(pipe: Connection, folder: str) -> None:
     pipe.send(program.costs())
 
 
-def drive(server: Server, planned: Sequence[Planned], duration_s: float,
-          obeys: bool = False) -> tuple[list[Outcome], float]:
-    """Open-loop load from this process: outcomes, and seconds until the last answer."""
-    client = Client(server.host, server.port, CONNECTIONS, obeys)
-    outcomes = client.run(planned, duration_s)
-    return outcomes, client.took_s
+def drive(server: Server, planned: Sequence[Planned],
+          duration_s: float) -> tuple[list[float], float]:
+    """Open-loop load from this process: latencies in ms of what was answered and not refused, and
+    how many those were a second until the last answer."""
+    client = Client(server.host, server.port, CONNECTIONS)
+    good = [one.latency_ms for one in client.run(planned, duration_s) if one.is_good]
+    return good, len(good) / max(client.took_s, duration_s)
 
 
 def sample(server: Server, planned: Sequence[Planned], trace: Trace) -> Sample:
     """One run of a trace's requests, with everything measured around it."""
-    before, client_s = _read(server), time.process_time()
-    drive(server, planned, trace.duration_s)
-    client_s = time.process_time() - client_s
-    other_s, infer_s = (later - sooner for later, sooner in zip(_read(server), before))
+    before, client_s = _cpu_s(server), time.process_time()
+    _, goodput_rps = drive(server, planned, trace.duration_s)
+    other_s = _cpu_s(server) - before + time.process_time() - client_s
     tokens = sum(one.tokens[0] for one in trace.requests)
-    return Sample(len(planned), tokens / len(planned), other_s + client_s, infer_s)
+    return Sample(len(planned), tokens / len(planned), other_s, goodput_rps)
 
 
-def _read(server: Server) -> tuple[float, float]:
-    return (server.cpu_seconds("front") + server.cpu_seconds("dispatcher"),
-            sum(server.metric("firebrick_infer_seconds_sum")))
+def _cpu_s(server: Server) -> float:
+    return server.cpu_seconds("front") + server.cpu_seconds("dispatcher")
 
 
 def with_host_costs(machine: Machine, one: Sample, other: Sample) -> Machine:
@@ -101,10 +100,10 @@ def with_host_costs(machine: Machine, one: Sample, other: Sample) -> Machine:
                    host_ms=max(low_ms - token_ms * low.tokens_mean, 0.0))
 
 
-def tuned(machine: Machine, trace: Trace, infer_s: float, max_wait_ms: float) -> Machine:
-    """The machine as slow as makes the trace's batches take `infer_s` together (pure)."""
+def tuned(machine: Machine, trace: Trace, goodput_rps: float, max_wait_ms: float) -> Machine:
+    """The machine as slow as answers so many a second of a trace that is too much for it (pure)."""
     for _ in range(TUNING_STEPS):
         ours = Ours(machine.costs, machine.engines, machine.fronts, max_wait_ms)
-        simulated_s = sum(batch[3] for batch in play(trace, ours, machine).batches) / 1e3
-        machine = replace(machine, slowness=machine.slowness * infer_s / simulated_s)
+        simulated_rps = summarise(play(trace, ours, machine)).goodput_rps
+        machine = replace(machine, slowness=machine.slowness * simulated_rps / goodput_rps)
     return machine

@@ -10,6 +10,7 @@ from bench.schedule_calibrate import Sample, tuned, with_host_costs
 from bench.schedule_machine import Machine
 from bench.schedule_play import play
 from bench.schedule_policies import Ours
+from bench.schedule_report import summarise
 from bench.schedule_trace import poisson
 from bench.schedule_workload import STORED, Workload, read, write
 from bench.simulate_schedule import TRACES, main, make
@@ -63,7 +64,10 @@ def test_calibrate_host_costs_are_a_line_through_two_samples():
 
 def test_calibrate_finds_how_slow_the_machine_was():
     slow = replace(MACHINE, slowness=1.7)
-    trace = poisson("some", (20, 60, 200), 100, 5, random.Random(1))
-    batches = play(trace, Ours(slow.costs, 2, 2, 2000), slow).batches
-    found = tuned(MACHINE, trace, sum(batch[3] for batch in batches) / 1e3, 2000)
-    assert found.slowness == pytest.approx(1.7, rel=0.03)
+    trace = poisson("some", (20, 60, 200), 600, 5, random.Random(1))
+    served = summarise(play(trace, Ours(slow.costs, 2, 2, 500), slow))
+    assert served.refused > 0.2
+    found = tuned(MACHINE, trace, served.goodput_rps, 500)
+    again = summarise(play(trace, Ours(found.costs, 2, 2, 500), found))
+    assert again.goodput_rps == pytest.approx(served.goodput_rps, rel=0.03)
+    assert found.slowness == pytest.approx(1.7, rel=0.1)
