@@ -1,13 +1,16 @@
 """The simulator's predictions against the server: the same arrivals, simulated and served.
 
-    python -m bench.check_schedule [--model DIR] [--texts FILE] [--other FILE] [--seconds N]
-        [--store FILE]
+    python -m bench.check_schedule [--model DIR] [--texts FILE] [--other FILE] [--rounds N]
+        [--seconds N] [--store FILE]
 
-Costs are calibrated by texts of FILE after --other, which are none of those predicted; then each
-trace is planned, simulated and sent open loop to a server of its own. One JSON line a figure:
+Each trace is planned, sent open loop to a server of its own, and simulated. What the simulator
+knows of the machine comes from texts of FILE after --other, in other lengths and at another rate
+than those predicted: what requests cost outside engines once, and how slow batches are before and
+after every round of all traces, whose median counts, because a shared machine's speed drifts. One
+JSON line a figure, medians of the rounds:
 
 schedule.check_goodput  predicted by served requests/s
-schedule.check_p99      predicted by served p99, from the planned send time
+schedule.check_p99, schedule.check_p50  the same of latency, from the planned send time
 """
 
 import argparse
@@ -15,17 +18,19 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.client import read_texts
-from bench.figures import ROOT, emit, percentile
+from bench.figures import ROOT, emit, median, percentile
+from bench.figures import machine as here
 from bench.load import make_request
 from bench.load_client import Planned
 from bench.load_plan import Band, assemble
 from bench.ours import Model
 from bench.running import Server
-from bench.schedule_calibrate import drive, fit, measured_costs, sample
+from bench.schedule_calibrate import (LINK_MS, Sample, drive, measured_costs, sample, tuned,
+                                      with_host_costs)
 from bench.schedule_machine import Machine
 from bench.schedule_play import play
 from bench.schedule_policies import Ours
@@ -41,13 +46,16 @@ STORED_LENGTHS = 400
 DATA = ROOT / "data" / "sms-spam"
 PROFILE = (Band(0.82, 1, 320), Band(0.075, 640, 960), Band(0.075, 1100, 1500),
            Band(0.03, 2600, 5200))
-# Of the calibrating texts: short ones, then longer ones; both at so much of a first estimate.
-CALIBRATING = ((Band(1.0, 1, 80),), (Band(1.0, 400, 900),))
-CALIBRATING_LOAD, CALIBRATING_S = 0.8, 4.0
+# Of the calibrating texts: short ones and longer ones, apart at little load for what requests cost,
+# and both at a load that is too much for how slow batches are; as shares of what costs promise.
+SHORT, LONGER = Band(1.0, 1, 80), Band(1.0, 400, 900)
+LITTLE, TOO_MUCH = 0.3, 1.5
+CALIBRATING_S = 2.5
+CAPACITY_S = 4.0
 MAX_WAIT_MS = 1000.0
 # Traces: set of texts, how they arrive, share of the predicted capacity.
-CHECKS = (("short", "poisson", 0.7), ("short", "poisson", 1.4), ("profile", "poisson", 0.7),
-          ("profile", "poisson", 1.4), ("short", "bursts", 0.5))
+CHECKS = (("short", "poisson", 2.0), ("profile", "poisson", 2.0), ("short", "bursts", 0.5),
+          ("short", "poisson", 0.7))
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,22 @@ class Texts:
     tokens: list[int]
 
 
-def plan(trace: Trace, texts: Texts, place: str, chance: random.Random) -> list[Planned]:
+@dataclass(frozen=True)
+class Served:
+    """What came of one trace at the server: latencies in ms of what was not refused."""
+
+    trace: Trace
+    good_ms: list[float]
+    goodput_rps: float
+
+
+def serve(server: Server, trace: Trace, texts: Texts) -> Served:
+    return Served(trace, *drive(server, plan(trace, texts, server), trace.duration_s))
+
+
+def plan(trace: Trace, texts: Texts, server: Server) -> list[Planned]:
     """The requests of a trace, each with a text of its length."""
+    place, chance = f"{server.host}:{server.port}", random.Random(SEED)
     by_tokens: dict[int, list[str]] = {}
     for text, tokens in zip(texts.texts, texts.tokens):
         by_tokens.setdefault(tokens, []).append(text)
@@ -72,45 +94,61 @@ def make(kind: str, name: str, texts: Texts, rps: float, seconds: float) -> Trac
     return (bursts if kind == "bursts" else poisson)(name, texts.tokens, rps, seconds, chance)
 
 
-def first_estimate_rps(machine: Machine, tokens: Sequence[int]) -> float:
+def promised_rps(machine: Machine, tokens: Sequence[int]) -> float:
     """Requests/s that keep all engines busy, by the cost table alone."""
     mean = round(sum(tokens) / len(tokens))
     return 1e3 * machine.engines / CostModel(machine.costs).share_ms(mean)
 
 
-def check(server: Server, machine: Machine, kind: str, texts: Texts, name: str, load: float,
-          rps: float, seconds: float) -> None:
-    """Simulates and serves one trace, and prints both."""
-    trace = make(kind, name, texts, rps, seconds)
-    ours = Ours(machine.costs, machine.engines, machine.fronts, MAX_WAIT_MS)
-    predicted = summarise(play(trace, ours, machine))
-    outcomes, took_s = drive(server, plan(trace, texts, f"{server.host}:{server.port}",
-                                          random.Random(SEED)), seconds)
-    good = [one.latency_ms for one in outcomes if one.is_good]
-    served_rps, p50, p99 = (len(good) / max(took_s, seconds), percentile(good, 50),
-                            percentile(good, 99))
-    facts = {"trace": name, "load": load, "rps": round(rps, 1), "requests": len(outcomes)}
-    emit("schedule.check_goodput", predicted.goodput_rps / served_rps, "x",
-         predicted=round(predicted.goodput_rps, 1), served=round(served_rps, 1), **facts)
-    emit("schedule.check_p99", predicted.p99_ms / p99, "x", predicted=round(predicted.p99_ms, 1),
-         served=round(p99, 1), predicted_p50=round(predicted.p50_ms, 1), served_p50=round(p50, 1),
-         **facts)
+class Calibrator:
+    """Loads the server with texts that are none of those predicted; `slowness` of every time."""
+
+    def __init__(self, server: Server, machine: Machine, model: Model, source: Path) -> None:
+        self._server, self._model = server, model
+        self._found = read_texts(source)
+        self.slowness: list[float] = []
+        short, longer = (self._run(machine, (band,), LITTLE)[1] for band in (SHORT, LONGER))
+        self._machine = with_host_costs(machine, short, longer)
+        self.tune()
+
+    def tune(self) -> None:
+        """Measures how slow batches are now."""
+        trace, got = self._run(self._machine, (SHORT, LONGER), TOO_MUCH)
+        self.slowness.append(tuned(self._machine, trace, got.goodput_rps, MAX_WAIT_MS).slowness)
+        print(f"{got}, slowness {self.slowness[-1]:.3f}", file=sys.stderr)
+
+    @property
+    def machine(self) -> Machine:
+        """The machine as it was at most times."""
+        return replace(self._machine, slowness=median(self.slowness))
+
+    def _run(self, machine: Machine, bands: Sequence[Band], load: float) -> tuple[Trace, Sample]:
+        texts = tokenised(self._model,
+                          assemble(self._found, bands, POOL, random.Random(SEED)))
+        rps = load * promised_rps(machine, texts.tokens)
+        trace = make("poisson", f"calibrating by {bands}", texts, rps, CALIBRATING_S)
+        return trace, sample(self._server, plan(trace, texts, self._server), trace)
 
 
-def calibrate(server: Server, costs: Sequence[tuple[int, int, float]], model: Model,
-              source: Path, engines: int) -> Machine:
-    """The machine as two runs of other texts show it."""
-    cores, fronts = len(os.sched_getaffinity(0)), len(server.processes("front"))
-    machine, found, samples = Machine(tuple(costs), engines), read_texts(source), []
-    for number, bands in enumerate(CALIBRATING):
-        texts = tokenised(model, assemble(found, bands, POOL, random.Random(SEED + number)))
-        rps = CALIBRATING_LOAD * first_estimate_rps(machine, texts.tokens)
-        trace = make("poisson", f"calibrating {number}", texts, rps, CALIBRATING_S)
-        samples.append(sample(
-            server, plan(trace, texts, f"{server.host}:{server.port}", random.Random(SEED)),
-            [one.tokens[0] for one in trace.requests], CALIBRATING_S))
-        print(f"calibrated by {samples[-1]}", file=sys.stderr)
-    return fit(costs, engines, cores, fronts, samples)
+def report(machine: Machine, load: float, rounds: Sequence[Served],
+           slowness: Sequence[float]) -> None:
+    """Simulates what was served of one kind of trace, and prints both."""
+    predicted = []
+    for one in rounds:
+        ours = Ours(machine.costs, machine.engines, machine.fronts, MAX_WAIT_MS)
+        predicted.append(summarise(play(one.trace, ours, machine)))
+    facts = {"trace": rounds[0].trace.name.partition(",")[0], "load": load,
+             "slowness": [round(one, 3) for one in slowness]}
+    for name, theirs, served in (
+            ("goodput", [one.goodput_rps for one in predicted],
+             [one.goodput_rps for one in rounds]),
+            ("p99", [one.p99_ms for one in predicted],
+             [percentile(one.good_ms, 99) for one in rounds]),
+            ("p50", [one.p50_ms for one in predicted],
+             [percentile(one.good_ms, 50) for one in rounds])):
+        emit(f"schedule.check_{name}", median(theirs) / median(served), "x",
+             [mine / real for mine, real in zip(theirs, served)],
+             predicted=round(median(theirs), 1), served=round(median(served), 1), **facts)
 
 
 def tokenised(model: Model, texts: list[str]) -> Texts:
@@ -122,7 +160,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--model", default=str(ROOT / "models" / "sms-spam"))
     parser.add_argument("--texts", type=Path, default=DATA / "eval.tsv", help="predicted")
     parser.add_argument("--other", type=Path, default=DATA / "train.tsv", help="calibrating")
-    parser.add_argument("--seconds", type=float, default=8.0, help="a trace (8)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="a trace (3)")
     parser.add_argument("--engines", type=int, default=2)
     parser.add_argument("--store", type=Path, help="write what was measured, to be simulated")
     options = parser.parse_args(arguments)
@@ -130,21 +169,28 @@ def main(arguments: Sequence[str]) -> int:
     found = read_texts(options.texts)
     sets = {"short": tokenised(model, found), "profile": tokenised(
         model, assemble(found, PROFILE, POOL, random.Random(SEED)))}
-    costs = measured_costs(options.model)
+    machine = Machine(tuple(measured_costs(options.model)), options.engines,
+                      len(os.sched_getaffinity(0)), link_ms=LINK_MS)
     with Server(["--model", options.model, "--engines", str(options.engines),
                  "--max-wait-ms", str(int(MAX_WAIT_MS))]) as server:
-        machine = calibrate(server, costs, model, options.other, options.engines)
-        print(machine, file=sys.stderr)
+        machine = replace(machine, fronts=len(server.processes("front")))
+        calibrator = Calibrator(server, machine, model, options.other)
+        rates = {name: capacity_rps(calibrator.machine, texts.tokens, MAX_WAIT_MS, SEED,
+                                    CAPACITY_S) for name, texts in sets.items()}
+        served: dict[tuple[str, str, float], list[Served]] = {check: [] for check in CHECKS}
+        for number in range(options.rounds):
+            for (name, kind, load), rounds in served.items():
+                trace = make(kind, f"{name} {kind}, {number}", sets[name], load * rates[name],
+                             options.seconds)
+                rounds.append(serve(server, trace, sets[name]))
+            calibrator.tune()
+    for (_, _, load), rounds in served.items():
+        report(calibrator.machine, load, rounds, calibrator.slowness)
+    if options.store:
         lengths = {name: random.Random(SEED).sample(texts.tokens, STORED_LENGTHS)
                    for name, texts in sets.items()}
-        workload = Workload(model.name, f"by bench.check_schedule, {machine.cores} cores",
-                            machine, lengths)
-        if options.store:
-            write(options.store, workload)
-        for name, kind, load in CHECKS:
-            rps = load * capacity_rps(workload, sets[name].tokens, MAX_WAIT_MS, SEED)
-            check(server, machine, kind, sets[name], f"{name} {kind}", load, rps,
-                  options.seconds)
+        write(options.store, Workload(model.name, f"by bench.check_schedule on {here()}",
+                                      calibrator.machine, lengths))
     return 0
 
 

@@ -1,9 +1,10 @@
 """What serving costs on this machine, measured by load of other texts than are predicted.
 
-Points of the cost table are measured as a forkserver does, in a process of its own. How much longer
-batches take in company, and what a request costs outside engines, come from two runs against the
-server, one of short texts and one of longer ones: processor time of its processes and of the client
-before and after, beside the batches that its metrics counted.
+Points of the cost table are measured as a forkserver does, in a process of its own. What a request
+costs outside engines comes from two runs against the server, one of short texts and one of longer
+ones: processor time of fronts, dispatcher and client before and after. How much longer batches take
+in company and at this moment comes from a run of more than the server can answer, that is simulated
+too: until as many are answered a second.
 """
 
 from __future__ import annotations
@@ -11,32 +12,32 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from bench.load_client import Client, Planned
-from bench.load_report import Outcome
 from bench.ours import Model
 from bench.running import Server
 from bench.schedule_machine import Machine
-from server.costs import CostModel
+from bench.schedule_play import play
+from bench.schedule_policies import Ours
+from bench.schedule_report import summarise
+from bench.schedule_trace import Trace
 
 LINK_MS = 0.12          # half of what a round trip through the dispatcher takes: bench/relay.py
 CONNECTIONS = 4096
+TUNING_STEPS = 4
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: requests and their mean tokens; CPU seconds of engines and of everything else, the
-    client included; the batches that ran, with their texts and tokens."""
+    """One run: requests and their mean tokens; CPU seconds of everything but engines, the client
+    included; and how many were answered a second."""
 
     requests: int
     tokens_mean: float
-    engine_s: float
     other_s: float
-    batches: float
-    texts: float
-    tokens: float
+    goodput_rps: float
 
 
 def measured_costs(folder: str) -> list[tuple[int, int, float]]:
@@ -67,44 +68,42 @@ def _measure(pipe: Connection, folder: str) -> None:
     pipe.send(program.costs())
 
 
-def drive(server: Server, planned: Sequence[Planned], duration_s: float,
-          obeys: bool = False) -> tuple[list[Outcome], float]:
-    """Open-loop load from this process: outcomes, and seconds until the last answer."""
-    client = Client(server.host, server.port, CONNECTIONS, obeys)
-    outcomes = client.run(planned, duration_s)
-    return outcomes, client.took_s
+def drive(server: Server, planned: Sequence[Planned],
+          duration_s: float) -> tuple[list[float], float]:
+    """Open-loop load from this process: latencies in ms of what was answered and not refused, and
+    how many those were a second until the last answer."""
+    client = Client(server.host, server.port, CONNECTIONS)
+    good = [one.latency_ms for one in client.run(planned, duration_s) if one.is_good]
+    return good, len(good) / max(client.took_s, duration_s)
 
 
-def sample(server: Server, planned: Sequence[Planned], tokens: Sequence[int],
-           duration_s: float) -> Sample:
-    """One run, with everything measured around it; `tokens` are those of the planned requests."""
-    before, client_s = _read(server), time.process_time()
-    drive(server, planned, duration_s)
-    client_s = time.process_time() - client_s
-    engine_s, other_s, batches, texts, counted = (
-        later - sooner for later, sooner in zip(_read(server), before))
-    return Sample(len(planned), sum(tokens) / len(tokens), engine_s, other_s + client_s,
-                  batches, texts, counted)
+def sample(server: Server, planned: Sequence[Planned], trace: Trace) -> Sample:
+    """One run of a trace's requests, with everything measured around it."""
+    before, client_s = _cpu_s(server), time.process_time()
+    _, goodput_rps = drive(server, planned, trace.duration_s)
+    other_s = _cpu_s(server) - before + time.process_time() - client_s
+    tokens = sum(one.tokens[0] for one in trace.requests)
+    return Sample(len(planned), tokens / len(planned), other_s, goodput_rps)
 
 
-def _read(server: Server) -> tuple[float, ...]:
-    return (server.cpu_seconds("engine"),
-            server.cpu_seconds("front") + server.cpu_seconds("dispatcher"),
-            sum(server.metric("firebrick_batch_size_count")),
-            sum(server.metric("firebrick_batch_size_sum")),
-            sum(server.metric("firebrick_tokens_total")))
+def _cpu_s(server: Server) -> float:
+    return server.cpu_seconds("front") + server.cpu_seconds("dispatcher")
 
 
-def fit(costs: Sequence[tuple[int, int, float]], engines: int, cores: int, fronts: int,
-        samples: Sequence[Sample]) -> Machine:
-    """The machine that the samples tell of (pure); two, of unlike length, tell what a token costs
-    outside engines. Example: 1.0 ms at 20 tokens and 1.2 ms at 120 are 0.96 ms + 0.002 ms each."""
-    line = CostModel(costs)
-    expected_ms = sum(line.base_ms * one.batches + line.text_ms * one.texts
-                      + line.token_ms * one.tokens for one in samples)
-    slowness = 1e3 * sum(one.engine_s for one in samples) / expected_ms
-    low, high = sorted(samples, key=lambda one: one.tokens_mean)
-    low_ms, high_ms = (1e3 * one.other_s / one.requests for one in (low, high))
+def with_host_costs(machine: Machine, one: Sample, other: Sample) -> Machine:
+    """The machine with what requests cost outside engines, by two samples of unlike length (pure).
+    Example: 1.0 ms at 20 tokens and 1.2 ms at 120 are 0.96 ms and 0.002 ms a token."""
+    low, high = sorted((one, other), key=lambda found: found.tokens_mean)
+    low_ms, high_ms = (1e3 * found.other_s / found.requests for found in (low, high))
     token_ms = max((high_ms - low_ms) / (high.tokens_mean - low.tokens_mean), 0.0)
-    return Machine(tuple(costs), engines, cores, fronts, slowness,
-                   max(low_ms - token_ms * low.tokens_mean, 0.0), 0.0, token_ms, LINK_MS)
+    return replace(machine, host_token_ms=token_ms,
+                   host_ms=max(low_ms - token_ms * low.tokens_mean, 0.0))
+
+
+def tuned(machine: Machine, trace: Trace, goodput_rps: float, max_wait_ms: float) -> Machine:
+    """The machine as slow as answers so many a second of a trace that is too much for it (pure)."""
+    for _ in range(TUNING_STEPS):
+        ours = Ours(machine.costs, machine.engines, machine.fronts, max_wait_ms)
+        simulated_rps = summarise(play(trace, ours, machine)).goodput_rps
+        machine = replace(machine, slowness=machine.slowness * simulated_rps / goodput_rps)
+    return machine

@@ -15,6 +15,7 @@ from server.costs import CostModel
 
 # Linux's weights of nice 0 and nice 10: 1024 and 110.
 ENGINE_WEIGHT = 110 / 1024
+FIT_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,38 @@ class Machine:
 
 
 class BatchTimes:
-    """What batches take of a core, in ms: the points' line, as server/costs.py fits it."""
+    """What batches take of a core, in ms: base + text · texts + token · tokens + square · Σ length²
+    as fitted to the points. The scheduler under test knows nothing of squares, nor does the
+    server's."""
 
     def __init__(self, machine: Machine) -> None:
-        self._line, self._slowness = CostModel(machine.costs), machine.slowness
+        self._slowness = machine.slowness
+        line = CostModel(machine.costs)
+        self._factors = _fit([((1.0, texts, tokens, tokens ** 2 / texts), ms)
+                              for texts, tokens, ms in machine.costs],
+                             [line.base_ms, line.text_ms, line.token_ms, 0.0])
 
-    def work_ms(self, texts: int, tokens: int) -> float:
-        """`tokens` as computed, padding included."""
-        return self._line.estimate_ms(texts, tokens) * self._slowness
+    def work_ms(self, texts: int, tokens: int, squares: int) -> float:
+        """Of `tokens` as computed, padding included, and `squares`, their Σ length²."""
+        base, text, token, square = self._factors
+        return self._slowness * (base + text * texts + token * tokens + square * squares)
+
+
+def _fit(points: Sequence[tuple[Sequence[float], float]], first: Sequence[float]) -> list[float]:
+    """Factors that are not negative and give each point's ms of its terms, by least squares of
+    relative errors: coordinate descent from `first`."""
+    rows = [[term / ms for term in terms] for terms, ms in points]
+    factors = list(first)
+    left = [1.0 - math.fsum(map(float.__mul__, row, factors)) for row in rows]
+    for _ in range(FIT_STEPS):
+        for place in range(len(factors)):
+            column = [row[place] for row in rows]
+            step = math.fsum(map(float.__mul__, column, left)) / math.fsum(
+                value * value for value in column)
+            step = max(step, -factors[place])
+            factors[place] += step
+            left = [rest - step * value for rest, value in zip(left, column)]
+    return factors
 
 
 @dataclass(eq=False)

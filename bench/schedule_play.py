@@ -203,7 +203,8 @@ class _Play:
 
     def _begin(self, engine: _Engine) -> None:
         batch, engine.began = engine.batches[0], self._now
-        work_ms = self._times.work_ms(batch.texts, batch.computed) * self._pace(self._now)
+        work_ms = self._pace(self._now) * self._times.work_ms(
+            batch.texts, batch.computed, batch.squares)
         self._cores.add(Task(work_ms, True, lambda: self._ran(engine)), self._now)
 
     def _ran(self, engine: _Engine) -> None:

@@ -33,12 +33,14 @@ LENGTHS = buckets(512)
 
 @dataclass(frozen=True)
 class Start:
-    """An engine is given a batch; `computed` counts its tokens with padding."""
+    """An engine is given a batch; `computed` counts its tokens with padding, and `squares` is the
+    sum of the squares of what is computed of each text."""
 
     engine: int
     texts: int
     tokens: int
     computed: int
+    squares: int
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ class Ours:
             rows = action.batch.rows
             tokens = sum(row.tokens for row in rows)
             self._batches[action.engine].append(action)
-            self._events.append(Start(action.engine, len(rows), tokens, tokens))
+            self._events.append(Start(action.engine, len(rows), tokens, tokens,
+                                      sum(row.tokens ** 2 for row in rows)))
         elif isinstance(action, SendState):
             for front in self._fronts:
                 front.receive(action.state, now)
@@ -208,9 +211,10 @@ class _Plain:
                 self._waiting = [text for text in self._waiting if text.order not in gone]
                 self._backlog_ms -= sum(text.cost_ms for text in batch)
                 self._running[engine] = batch
-                tokens = sum(text.tokens for text in batch)
-                self._events.append(Start(engine, len(batch), tokens,
-                                          width * len(batch) or tokens))
+                computed = [width or text.tokens for text in batch]
+                self._events.append(Start(
+                    engine, len(batch), sum(text.tokens for text in batch), sum(computed),
+                    sum(length ** 2 for length in computed)))
         events, self._events = self._events, []
         return events
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.figures import emit
+from bench.schedule_machine import Machine
 from bench.schedule_play import play
 from bench.schedule_policies import Ours, orders
 from bench.schedule_report import Summary, summarise, table
@@ -41,11 +42,10 @@ TRACES = {
     "large": ("short", 0.5, "large"), "high": ("short", 0.9, "high")}
 
 
-def capacity_rps(workload: Workload, lengths: Sequence[int], max_wait_ms: float,
-                 seed: int) -> float:
+def capacity_rps(machine: Machine, lengths: Sequence[int], max_wait_ms: float, seed: int,
+                 seconds: float = CAPACITY_S) -> float:
     """What the server's scheduler reaches in a closed loop."""
-    machine = workload.machine
-    trace = closed("closed", lengths, CONNECTIONS, int(MOST_RPS * CAPACITY_S), CAPACITY_S,
+    trace = closed("closed", lengths, CONNECTIONS, int(MOST_RPS * seconds), seconds,
                    random.Random(seed))
     ours = Ours(machine.costs, machine.engines, machine.fronts, max_wait_ms)
     return summarise(play(trace, ours, machine)).goodput_rps
@@ -81,7 +81,7 @@ def simulate(workload: Workload, names: Sequence[str], seconds: float, max_wait_
              seed: int, show: Callable[[str], None]) -> None:
     """Plays the traces of those names through all orders and prints figures."""
     machine = workload.machine
-    capacities = {name: capacity_rps(workload, lengths, max_wait_ms, seed)
+    capacities = {name: capacity_rps(machine, lengths, max_wait_ms, seed)
                   for name, lengths in workload.lengths.items()}
     for name in names:
         lengths, load, kind = TRACES[name]

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bench.schedule_machine import Cores, Machine, Task, speeds
+from bench.schedule_machine import BatchTimes, Cores, Machine, Task, speeds
 from bench.schedule_play import play
 from bench.schedule_policies import Buckets, Fifo, Ours, Shortest
 from bench.schedule_report import summarise
@@ -126,3 +126,13 @@ def test_schedule_task_beside_others_ends_when_its_share_is_done():
     assert cores.next_end() == pytest.approx(0.020)
     assert [task.what for task in cores.take_ended(0.020)] == ["b"]
     assert cores.next_end() == math.inf
+
+
+def test_schedule_batch_times_know_that_attention_grows_with_the_square():
+    def ms(texts, length):
+        return 2 + 0.1 * texts + 0.1 * texts * length + 0.0002 * texts * length ** 2
+    points = tuple((texts, texts * length, ms(texts, length)) for texts, length in (
+        (1, 16), (4, 16), (1, 64), (8, 16), (8, 32), (1, 256), (8, 64)))
+    times = BatchTimes(Machine(points, slowness=2.0))
+    assert times.work_ms(2, 528, 16 ** 2 + 512 ** 2) == pytest.approx(
+        2 * (2 + 0.2 + 52.8 + 0.0002 * (16 ** 2 + 512 ** 2)), rel=0.05)
