@@ -200,6 +200,8 @@ class _Play:
         if world.rng.random() < 0.1:
             world.at(world.now + world.between(0.0, world.pick([0.01, 0.3])), self._leave,
                      request)
+        if self.has_cache and self.chance() < 0.25:     # others may have joined it
+            world.at(world.now + 0.02 * self.chance(), self._leave, request)
 
     def _cache_bytes(self) -> int:
         return CACHES_BYTES[int(self.chance() * len(CACHES_BYTES))] if self.has_cache else 0
