@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from server import codec, link, log
+from server.cache import share_out
 from server.messages import (ENGINE_KINDS, HIGH, Cancel, Done, EngineHello, Failed, FrontHello,
                              Jobs, MessageError, Note, Refusal, Result)
 from server.metrics import UP
@@ -51,7 +52,8 @@ class Dispatcher:
         self.listener = spec.dispatcher_listener
         self.scheduler = Scheduler(spec.incarnation, Policy(
             settings.engines, settings.max_wait_ms, settings.high_share,
-            max_age_s=settings.max_age_s, cache_bytes=settings.cache_mb << 20))
+            max_age_s=settings.max_age_s,
+            cache_bytes=share_out(settings.cache_mb, settings.fronts)[0]))
         self.peers: dict[int, _Peer] = {}
         self.fronts: dict[tuple[int, int], _Peer] = {}
         self.engines: dict[tuple[int, int], _Peer] = {}

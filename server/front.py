@@ -16,6 +16,7 @@ from collections import deque
 from loader.prepare import map_file, open_card
 from loader.tokenizers.table import open_tokenizer
 from server import codec, link, log
+from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
 from server.connection import NEVER, Connection
@@ -53,7 +54,7 @@ class Front:
         now = time.monotonic()
         self.inflight = InFlight(spec.index, spec.incarnation, spec.generation, Limits(
             settings.max_wait_ms, settings.max_age_s, settings.outage_s,
-            has_cache=settings.cache_mb > 0), now)
+            cache_bytes=share_out(settings.cache_mb, settings.fronts)[1]), now)
         self.replies = Replies()
         self.status = Status(spec.registry, spec.generation, self.inflight)
         self.requests = Requests(self.page, self.inflight, self.replies, self.status,
@@ -83,6 +84,7 @@ class Front:
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
         self._collected_at = now
         self._turn_peak = self.page.gauge("front_turn_seconds_max")
+        self._hits = self.page.counter("cache_total", result="hit")
         self._open_connections = self.page.gauge("connections")
         self._open_requests = self.page.gauge("inflight")
 
@@ -238,6 +240,9 @@ class Front:
             self._connect(time.monotonic())
         # Twice, because the end of one request may put the next into flight.
         for _ in range(2):
+            if self.inflight.hits:
+                self._hits.add(self.inflight.hits)
+                self.inflight.hits = 0
             for action in self.inflight.take_actions():
                 kind = type(action)
                 if kind is Finish and action.group == GROUP:

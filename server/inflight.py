@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from server.messages import (FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFORE_ALONE, Cancel,
+from server.cache import Cache, key_of
+from server.messages import (CACHE, FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFORE_ALONE, Cancel,
                              FrontHello, Group, Job, Notes, Reason, Refused, Result, Results, Row,
                              State)
 
@@ -30,8 +31,8 @@ NEVER = math.inf
 class Limits:
     """Bounds of a front; `max_jobs` and `max_bytes` are those of the dispatcher's queue.
 
-    With a cache (`has_cache`) the dispatcher is asked even while its queue is full, for a text
-    may have its answer there; then a front holds up to twice as much.
+    With a cache, of `cache_bytes` in this front, the dispatcher is asked even while its queue is
+    full, for a text may have its answer there; then a front holds up to twice as much.
     """
 
     max_wait_ms: float = 2000.0
@@ -39,7 +40,7 @@ class Limits:
     outage_s: float = 10.0
     max_jobs: int = 10_000
     max_bytes: int = 64 << 20
-    has_cache: bool = False
+    cache_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class InFlight:
         self.is_ready = False
         self.state = State(False, 0, 0, 0.0, 0.0)
         self.stale_results = 0
+        self.hits = 0                   # texts that this front itself knew the answer of
+        self._known = Cache(limits.cache_bytes) if limits.cache_bytes else None
         self._groups: dict[int, _Group] = {}
         self._jobs: dict[int, _Job] = {}
         self._next_job = 1
@@ -149,8 +152,8 @@ class InFlight:
             return Outcome("outage", reason="no engine is running", retry_ms=1000)
         state = self.state
         wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
-        limits, times = self.limits, 2 if self.limits.has_cache else 1
-        if wait_ms > limits.max_wait_ms and not limits.has_cache:
+        limits, times = self.limits, 1 if self._known is None else 2
+        if wait_ms > limits.max_wait_ms and self._known is None:
             return Outcome("refused", reason="wait",
                            retry_ms=int(wait_ms - limits.max_wait_ms) + 1)
         if self._groups and (len(self._jobs) >= times * limits.max_jobs
@@ -168,16 +171,31 @@ class InFlight:
         held = _Group(group, connection, priority, NEVER if deadline is None else deadline,
                       partial, now, [], [None] * len(rows), len(rows))
         for index, row in enumerate(rows):
+            if self._known is not None and self._answer(held, index, row):
+                continue
             job = _Job(self._next_job, held, index, row)
             self._next_job += 1
             self._jobs[job.number] = job
             self._bytes += len(row.ids)
             held.jobs.append(job)
         self._groups[group] = held
+        if not held.remaining:
+            self._finish(held, Outcome("ok", held.results))
+            return
         if deadline is not None:
             heapq.heappush(self._deadlines, (deadline, group))
         if self._is_linked:
             self._unsent.append(held)
+
+    def _answer(self, held: _Group, index: int, row: Row) -> bool:
+        """Answers a row if its answer is known here."""
+        logits = self._known.get(key_of(row))
+        if logits is None:
+            return False
+        held.results[index] = Result(0, RESULT_OK, CACHE, 0, 0, 0, 0, logits)
+        held.remaining -= 1
+        self.hits += 1
+        return True
 
     def cancel(self, group: int) -> None:
         """The client left: the group's queued work is cancelled and nothing is answered."""
@@ -252,7 +270,7 @@ class InFlight:
 
     def next_timer(self, now: float) -> float | None:
         """When `tick` or `take_actions` has work next, in monotonic seconds; None for never."""
-        if self._unsent or self._may_send_suspect():
+        if self._unsent or self._actions or self._may_send_suspect():
             return now
         while self._deadlines and self._deadlines[0][1] not in self._groups:
             heapq.heappop(self._deadlines)
@@ -302,6 +320,8 @@ class InFlight:
         elif result.status != RESULT_OK:
             self._fail(job)
         else:
+            if result.kind == CACHE and self._known is not None:
+                self._known.put(key_of(job.row), result.logits)
             job.group.results[job.index] = result
             self._close(job)
 

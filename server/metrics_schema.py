@@ -66,6 +66,10 @@ class Metric:
         return list(itertools.product(*self.labels.values()))
 
 
+# Fronts and dispatcher both answer from a cache.
+CACHE_TOTAL = Metric(
+    "cache_total", "counter", "Texts that were answered from a cache (hit), that waited for an "
+    "equal one in flight (join), that were computed (miss).", {"result": ("hit", "join", "miss")})
 FRONT = (
     Metric("requests_total", "counter", "Requests by route and status; 499: the client left.",
            {"route": ROUTES, "code": CODES}),
@@ -79,6 +83,7 @@ FRONT = (
     Metric("connections", "gauge", "Open client connections."),
     Metric("inflight", "gauge", "Requests taken and not yet answered."),
     Metric("front_turn_seconds_max", "peak", "Longest turn of a front's loop."),
+    CACHE_TOTAL,
 )
 DISPATCHER = (
     Metric("queue_seconds", "histogram", "Time of a text from the dispatcher to an engine.",
@@ -89,9 +94,7 @@ DISPATCHER = (
     Metric("tokens_total", "counter", "Tokens computed; padding fills shapes of a GPU's graphs.",
            {"kind": ("real", "padding")}),
     Metric("recomputed_total", "counter", "Texts computed again because their engine died."),
-    Metric("cache_total", "counter", "Texts that were answered from the cache (hit), that waited "
-           "for an equal one in flight (join), that were computed (miss).",
-           {"result": ("hit", "join", "miss")}),
+    CACHE_TOTAL,
     Metric("backlog_seconds", "peak", "Estimated wait of a low-priority request."),
     Metric("engine_up", "peak", "Whether an engine is linked to the dispatcher.",
            {"engine": tuple(f"{kind}-{index}" for kind in ("cpu", "gpu")

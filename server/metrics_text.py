@@ -24,6 +24,7 @@ def render(registry: Registry, card: dict | None, generation: int) -> bytes:
     Costs milliseconds by what is shown, not by what could be: a front's turn waits for it.
     """
     lines: list[str] = []
+    families: dict[str, tuple[Metric, np.ndarray]] = {}
     for role, schema in SCHEMAS.items():
         pages = _values(registry.pages(), role)
         own = _values(registry.pages_of(generation), role)
@@ -33,9 +34,13 @@ def render(registry: Registry, card: dict | None, generation: int) -> bytes:
             values = (peaks if metric.kind == "peak" else sums)[at:end]
             if metric.name == "predictions_total":
                 values = own[:, at:end].sum(0)
-            _family(lines, metric, values.reshape(metric.size, metric.width),
-                    _shown_always(metric, registry, card), card)
+            values = values.reshape(metric.size, metric.width)
+            if metric.name in families:         # two roles count it
+                values = values + families[metric.name][1]
+            families[metric.name] = metric, values
             at = end
+    for metric, values in families.values():
+        _family(lines, metric, values, _shown_always(metric, registry, card), card)
     _memory(lines, registry)
     lines += ["# HELP firebrick_build_info What runs.", "# TYPE firebrick_build_info gauge",
               f'firebrick_build_info{{version="{VERSION}",'

@@ -16,8 +16,8 @@ import math
 from array import array
 from collections.abc import Iterable
 
-from server.cache import Cache
-from server.messages import CACHE, RESULT_OK, Group, Job, Result
+from server.cache import Cache, key_of
+from server.messages import CACHE, RESULT_OK, Group, Result
 from server.turns import JOINED, RUNNING, Entry, Twins
 
 
@@ -107,8 +107,3 @@ def waiting_for(entry: Entry) -> list[Entry]:
     if entry.twins is not None:
         return list(entry.twins.jobs)
     return [entry] if entry.where == RUNNING else []
-
-
-def key_of(job: Job | Entry) -> bytes:
-    """All that an answer depends on, beside the model."""
-    return job.split.to_bytes(4, "little") + job.ids

@@ -20,7 +20,7 @@ def desk():
     ours, theirs = Control.pair()
     dispatcher = Dispatcher(SimpleNamespace(
         settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, max_age_s=60.0, high_share=0.8,
-                                 cache_mb=1),
+                                 cache_mb=1, fronts=1),
         generation=1, incarnation=1, control=theirs, page=Registry(1, 1).page("dispatcher", 0),
         dispatcher_listener=listener))
     links = []

@@ -3,8 +3,8 @@
 import pytest
 
 from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
-from server.messages import (HIGH, LOW, Note, Notes, Reason, Refusal, Refused, Result, Results,
-                             Row, State)
+from server.messages import (CACHE, CPU, HIGH, LOW, RESULT_OK, Note, Notes, Reason, Refusal,
+                             Refused, Result, Results, Row, State)
 
 ROW = Row(3, 3, b"\1\0\2\0\3\0")
 
@@ -233,13 +233,46 @@ def test_inflight_known_backlog_refuses_before_tokenising(priority, state, kind)
 
 
 def test_inflight_with_a_cache_the_dispatcher_is_asked_though_much_waits():
-    held = InFlight(0, 7, 1, Limits(max_jobs=2, has_cache=True), 0.0)
+    held = InFlight(0, 7, 1, Limits(max_jobs=2, cache_bytes=1), 0.0)
     held.link_up(0.0)
     held.receive(State(True, 1, 1, 0.0, 9000.0), 0.0)
     for number in range(4):
         assert held.early_refusal(LOW, 0.0) is None
         held.open(number, 9, LOW, None, [ROW], 0.0)
     assert held.early_refusal(LOW, 0.0).reason == "full"
+
+
+def test_inflight_text_known_here_is_answered_without_the_dispatcher():
+    held = InFlight(0, 7, 1, Limits(cache_bytes=1 << 20), 0.0)
+    held.link_up(0.0)
+    held.receive(State(True, 1, 1, 0.0, 0.0), 0.0)
+    other = Row(ROW.tokens, ROW.split - 1, ROW.ids)
+    for group, kind in ((1, CPU), (2, CACHE)):
+        held.open(group, 9, LOW, None, [ROW], 0.0)
+        held.receive(Results([Result(group, RESULT_OK, kind, 0, 1, 0, 0, b"same")]), 0.0)
+    held.take_actions()
+    held.open(3, 9, LOW, None, [ROW, ROW], 0.0)
+    assert held.next_timer(0.0) == 0.0
+    (finish,) = held.take_actions()
+    assert (finish.group, finish.outcome.kind, held.hits) == (3, "ok", 2)
+    assert [(one.kind, one.logits) for one in finish.outcome.results] == [(CACHE, b"same")] * 2
+    held.open(4, 9, LOW, None, [ROW, other], 0.0)       # a part is known, the other split is not
+    (send,) = held.take_actions()
+    (job,) = send.groups[0].jobs
+    assert job.split == other.split
+    held.receive(Results([Result(job.job, RESULT_OK, CPU, 0, 1, 0, 0, b"else")]), 0.0)
+    (finish,) = held.take_actions()
+    assert [one.logits for one in finish.outcome.results] == [b"same", b"else"]
+
+
+def test_inflight_answer_that_no_cache_gave_is_not_kept():
+    held = InFlight(0, 7, 1, Limits(cache_bytes=1 << 20), 0.0)
+    held.link_up(0.0)
+    for group in (1, 2):
+        held.open(group, 9, LOW, None, [ROW], 0.0)
+        assert any(isinstance(action, SendGroups) for action in held.take_actions())
+        held.receive(Results([Result(group, RESULT_OK, CPU, 0, 1, 0, 0, b"same")]), 0.0)
+    assert held.hits == 0
 
 
 def test_inflight_before_first_ready_refuses_and_after_it_queues_until_the_outage():

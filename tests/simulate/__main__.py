@@ -24,9 +24,9 @@ RARE = ("job sent again", "job sent alone", "group refused", "refused early: ref
         "GPU ok: memory_back", "GPU critical: pressure", "GPU critical: allocation",
         "GPU recovering: cuda_error", "GPU recovering: killed", "GPU recovering: reload",
         "GPU lost: device_lost", "GPU ok: served", "high batch overtook a low one on a GPU",
-        "known text", "text joined", "answer for the twins of a job that left",
-        "answer for twins of several fronts", "answer for twins of both classes",
-        "answer for twins that are suspects",
+        "known text", "text known to a front", "text joined",
+        "answer for the twins of a job that left", "answer for twins of several fronts",
+        "answer for twins of both classes", "answer for twins that are suspects",
         *(f"{role} of a {phase} generation died beside another"
           for role in ("front", "dispatcher", "engine", "forkserver")
           for phase in ("rehearsal", "serving", "replaced")),

@@ -111,6 +111,8 @@ class Front(Process):
                                        f"{note.deaths} faults, {real} happened")
 
     def _act(self, now: float) -> None:
+        self.house.reached["text known to a front"] += self.held.hits
+        self.held.hits = 0
         for action in self.held.take_actions():
             if isinstance(action, SendHello):
                 self.link.send(action.hello)

@@ -69,12 +69,12 @@ class _Play:
         limits = Limits(max_wait_ms=world.pick([300.0, 2000.0, 60_000.0]),
                         max_age_s=world.pick([6.0, 20.0, 60.0]),
                         outage_s=world.pick([1.0, 10.0]), max_jobs=world.pick([60, 10_000]),
-                        has_cache=self.has_cache)
+                        cache_bytes=self._cache_bytes())
         self.plan = Plan(1 + int(world.rng.random() * 3), 1 + int(world.rng.random() * 3),
                          drain_s=world.pick([3.0, 25.0]))
         policy = Policy(self.plan.engines, limits.max_wait_ms, world.pick([0.0, 0.8, 1.0]),
                         limits.max_jobs,
-                        cache_bytes=CACHES_BYTES[int(self.chance() * 3)] if self.has_cache else 0)
+                        cache_bytes=self._cache_bytes())
         self.house = House(world, limits, policy, self.plan.drain_s)
         self.requests: dict[tuple[int, int, int], Request] = {}
         self.digest = hashlib.blake2b(digest_size=16)
@@ -200,6 +200,11 @@ class _Play:
         if world.rng.random() < 0.1:
             world.at(world.now + world.between(0.0, world.pick([0.01, 0.3])), self._leave,
                      request)
+        if self.has_cache and self.chance() < 0.25:     # others may have joined it
+            world.at(world.now + 0.02 * self.chance(), self._leave, request)
+
+    def _cache_bytes(self) -> int:
+        return CACHES_BYTES[int(self.chance() * len(CACHES_BYTES))] if self.has_cache else 0
 
     def _text(self, number: int, tokens: int) -> Row:
         """A text that nobody has sent; with a cache most are one of a few, with either split."""
