@@ -10,12 +10,12 @@ MIB = 1 << 20
 
 
 def _leaky(in_capture: int = 0, in_replay: int = 0, for_good: int = 0, pool: int = 0):
-    """A recorder that loses bytes by each capture and replay, `for_good` of them even after
-    `flush`; `pool` of a capture's lie in the allocator."""
+    """A recorder that loses bytes by each capture and replay, `for_good` more at each `flush`;
+    `pool` of a capture's lie in the allocator."""
     class Leaky(Recorder):
         def __init__(self, script, clock):
             super().__init__(script, clock=clock)
-            self.lost = self.pooled = 0
+            self.lost = self.kept = self.pooled = 0
             capture, replay = self.low.capture, self.low.replay
 
             def capture_more(work, tokens):
@@ -38,7 +38,8 @@ def _leaky(in_capture: int = 0, in_replay: int = 0, for_good: int = 0, pool: int
 
         def flush(self):
             super().flush()
-            self.lost, self.pooled = for_good, 0
+            self.kept += for_good
+            self.lost, self.pooled = self.kept, 0
 
     return Leaky
 

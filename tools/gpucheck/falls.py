@@ -71,7 +71,8 @@ def killing(served: House) -> Fall:
 def watch(rig: Rig, served: House, fall: Fall) -> None:
     """Plays the fall under load: a claim for each step, then for all requests and answers."""
     labels, right = shipped_logits(TEXTS)
-    load = Load(served.connect, TEXTS, labels, right, rig.sizes.load_threads)
+    load = Load(served.connect, TEXTS, labels, right, rig.sizes.load_threads,
+                rig.sizes.load_pause_s)
     precision = ["fp32"]
     try:
         with load:

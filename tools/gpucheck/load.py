@@ -16,8 +16,8 @@ SHOWN = 3
 
 
 class Load(threading.Thread):
-    """`threads` clients ask `texts` over and over until `end`; `right` are the logits, float32
-    [texts, C], and `labels` the names.
+    """`threads` clients ask `texts` over and over until `end`, `pause_s` after each answer; `right`
+    are the logits, float32 [texts, C], and `labels` the names.
 
     `by` counts answers by what gave them ("cpu", "gpu"), `failed` are words about requests that
     got no 200, `worst` the largest difference in a logit by engine, `mislabelled` answers whose
@@ -27,10 +27,11 @@ class Load(threading.Thread):
     MARGIN = 1.0
 
     def __init__(self, connect: Callable[[], HTTPConnection], texts: Sequence[str],
-                 labels: Sequence[str], right: np.ndarray, threads: int) -> None:
+                 labels: Sequence[str], right: np.ndarray, threads: int,
+                 pause_s: float = 0.0) -> None:
         super().__init__(daemon=True)
         self._connect, self._texts, self._labels, self._right = connect, texts, labels, right
-        self._count = threads
+        self._count, self._pause_s = threads, pause_s
         self._ends, self._lock = threading.Event(), threading.Lock()
         self.by: Counter[str] = Counter()
         self.worst: dict[str, float] = {}
@@ -79,6 +80,7 @@ class Load(threading.Thread):
                 self._fail(f"{type(error).__name__}: {error}")
                 connection.close()
                 connection = self._connect()
+            self._ends.wait(self._pause_s)
         connection.close()
 
     def _note(self, place: int, answer: dict, engine: str, took_s: float) -> None:

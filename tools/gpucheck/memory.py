@@ -56,6 +56,9 @@ def run(rig: Rig) -> None:
     networks = Networks(port, model, port.dtypes[0])
     known = shapes(model.card["buckets"], rig.sizes.token_cap)
     program = networks.program(known)
+    program.prepare()       # what a first time loads for good is no graph's
+    port.flush()
+    scale.weights.clear()
     free, held = port.memory()[0], port.held()
     program.prepare()
     port.seal()

@@ -46,6 +46,7 @@ class Sizes:
     rows_compared: int = 2
     texts: int = 400
     load_threads: int = 16
+    load_pause_s: float = 0.0
     patience_s: float = 20.0
     left_bytes: int = 32 << 20
 
@@ -54,7 +55,8 @@ FULL = Sizes()
 DRY = Sizes(small=Net("MiniLM-L6 in miniature", bert(32, 2, 2, 97, 64), 60_000, 85_000),
             base=Net("BERT-base in miniature", bert(64, 3, 4, 97, 64), 15_000, 20_000),
             token_cap=256, rate_length=32, latency_lengths=(16, 32), latency_calls=10, replays=50,
-            rate_s=0.02, loop_s=0.5, product=64, texts=60, load_threads=2, patience_s=120.0)
+            rate_s=0.02, loop_s=0.5, product=64, texts=60, load_threads=2, load_pause_s=0.01,
+            patience_s=120.0)
 # The parts of `first` alone, on a device.
 QUICK = Sizes(token_cap=8192, latency_lengths=(32, 128), latency_calls=60, replays=300,
               rate_s=0.1, loop_s=1.5, rows_compared=1)
