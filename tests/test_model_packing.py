@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from model.program import Row
-from model.programs.packing import KEY_STEP, cut, pack
+from model.programs.packing import KEPT_TOKENS, KEY_STEP, cut, pack
 
 
 def make_rows(sizes, seed=3):
@@ -61,3 +61,22 @@ def test_cut_keeps_order_and_limit():
     assert [[len(row.ids) for row in part] for part in parts] == [[5, 5], [5], [20], [1, 9], [1]]
     assert [row for part in parts for row in part] == rows
     assert list(cut([], 10)) == []
+
+
+def test_pack_kept_arrays_are_not_what_callers_get():
+    rows = make_rows([7])
+    packed = pack(rows, int)
+    for name in ("places", "gather", "mask", "scatter"):
+        getattr(packed, name)[:] = 5
+    again = pack(rows, int)
+    assert again.places.tolist() == again.scatter.tolist() == list(range(7))
+    assert again.gather.tolist() == [*range(7)] + [6] * 9
+    assert np.isneginf(again.mask).tolist() == [False] * 7 + [True] * 9
+
+
+def test_pack_longer_texts_than_are_kept_are_packed_alike():
+    rows = make_rows([KEPT_TOKENS + 30, KEPT_TOKENS, 5])
+    packed = pack(rows, int)
+    assert packed.first.tolist() == [0, 5, 5 + KEPT_TOKENS]
+    assert np.array_equal(packed.gather[packed.scatter], np.arange(len(packed.ids)))
+    assert (packed.mask == 0).sum() == len(packed.ids)

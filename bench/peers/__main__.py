@@ -56,7 +56,7 @@ OURS = "firebrick"
 SHORT = "short"
 TRAFFICS = (SHORT, "profile")
 ROUNDS, ROUND_S = 9, 8.0
-ROUNDS_SHORT, ROUND_SHORT_S = 3, 3.0
+ROUNDS_SHORT, ROUND_SHORT_S = 3, 2.0
 TRIAL_S, WARMING_S, ALONE_S = 3.0, 1.0, 2.0
 COMPANY_TEXTS, COMPANY_ROUNDS = 125, 4
 
@@ -97,7 +97,8 @@ class Bench:
         usable: dict[str, bool] = {}
         for peer in self.options.peer:
             start, axes = STARTS[peer]
-            for engine in axes.get("engine", (start.engine,)):
+            tried = () if self.options.short else axes.get("engine", ())
+            for engine in dict.fromkeys((start.engine, *tried)):
                 if engine in usable:
                     continue
                 try:
@@ -149,7 +150,7 @@ class Bench:
             return
         alone = {peer: settings.alone() for peer, settings in chosen.items()}
         with self.all_up(alone) as servers:
-            rounds = self.in_turn(servers, texts, 1, min(ALONE_S, self.seconds))
+            rounds = self.in_turn(servers, texts, 1, min(ALONE_S, self.seconds / 2))
             for server, found in rounds.items():
                 runs = [one.load.p50_ms for one in found]
                 emit("peers.alone_p50_ms", median(runs), "ms", runs, server=server, connections=1,

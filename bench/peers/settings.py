@@ -44,9 +44,9 @@ Axes = Mapping[str, Sequence[Any]]
 BATCHED = {"mode": ("alone", "128", "256", "whole"), "batch": (8, 16, 32), "wait_ms": (1, 5, 10)}
 ORT_ENGINES = ("ort-int8", "ort-int8-fused")
 STARTS: dict[str, tuple[Settings, Axes]] = {
-    "fastapi-ort": (Settings("fastapi", "ort-int8", "256", 16, 0),
+    "fastapi-ort": (Settings("fastapi", "ort-int8", "128", 8, 0),
                     {"engine": ORT_ENGINES, "mode": BATCHED["mode"], "batch": (1, 8, 16)}),
-    "mosec-ort": (Settings("mosec", "ort-int8", "256", 16, 1),
+    "mosec-ort": (Settings("mosec", "ort-int8", "128", 16, 1),
                   {"engine": ORT_ENGINES, **BATCHED}),
     "mosec-ct2": (Settings("mosec", "ct2-int8", "256", 16, 1), BATCHED)}
 """By peer where the search begins, which is what short runs serve with, and what it tries."""

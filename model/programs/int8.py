@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+# Up to so many rows calls cost more than passes over the rows: then fewer calls are the faster way.
+FEW_ROWS = 64
 ZERO_POINT = -111  # one-sided inputs: 16 steps below zero, 238 above
 
 
@@ -52,6 +54,7 @@ class Int8Product(nn.Module):
         # Steps are made reaches by the weights' scales, which saves a pass over small arrays.
         self.scales = weight.scales / self.steps
         self.may_overwrite: bool = may_overwrite
+        self.few_rows: int = FEW_ROWS
         self.zero_point: int = self.shift + (ZERO_POINT if self.is_one_sided else 0)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,6 +68,8 @@ class Int8Product(nn.Module):
             reach = x.amax(1, True).clamp_min_(self.least_reach)
             if factors is not None:  # which may have made more of what is below zero
                 reach = torch.maximum(reach, x.amin(1, True).mul_(238 / -16))
+        elif x.size(0) <= self.few_rows:  # the same values
+            reach = x.abs().amax(1, True).clamp_min_(1e-10)
         else:
             reach = torch.maximum(x.amax(1, True), x.amin(1, True).neg_()).clamp_min_(1e-10)
         inverse = torch.div(self.steps, reach)                              # [M, 1]

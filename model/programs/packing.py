@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +16,9 @@ from model.program import Row
 # of 16 floats at once and goes one by one for a rest (15 keys take 2.5 times as long as 16).
 # The padded length depends on the text's own length only, so company changes no bit.
 KEY_STEP = 16
+# Up to this length what packing needs of a text is kept. numpy's calls on such short arrays cost
+# microseconds each, and thrice that after a batch has filled the caches with weights.
+KEPT_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -46,34 +52,52 @@ def pack(rows: Sequence[Row], fill: Callable[[int], int]) -> Packed:
     Example: texts of 3 and 18 tokens have N = 21, first [0, 3], lengths [16, 32], Q = 48; filled up
     to multiples of four, N = 24 and first [0, 3, 0, 0].
     """
-    sizes = np.array([len(row.ids) for row in rows])
-    order = np.argsort(sizes, kind="stable")
-    sizes = sizes[order]
-    ends = np.cumsum(sizes)
-    first = ends - sizes
-    ids = np.concatenate([rows[row].ids for row in order]).astype(np.int64)
-    splits = np.array([rows[row].split for row in order])
-    places = np.arange(len(ids)) - np.repeat(first, sizes)
-
-    padded = -(-sizes // KEY_STEP) * KEY_STEP
-    padded_first = np.cumsum(padded) - padded
-    keys = np.arange(int(padded.sum())) - np.repeat(padded_first, padded)
-    last = np.repeat(sizes - 1, padded)
-    lengths, counts = np.unique(padded, return_counts=True)
-    segments = (places >= np.repeat(splits, sizes)).astype(np.int64)
+    sizes = [len(row.ids) for row in rows]
+    order = sorted(range(len(rows)), key=sizes.__getitem__)
+    sizes.sort()
+    padded = [-(-size // KEY_STEP) * KEY_STEP for size in sizes]
+    texts = [_text(size) for size in sizes]
+    total, first = sum(sizes), list(itertools.accumulate(sizes[:-1], initial=0))
+    ids, places, segments, scatter = np.zeros((4, fill(total)), np.int64)
+    np.concatenate([rows[row].ids for row in order], out=ids[:total])
+    np.concatenate([text.places for text in texts], out=places[:total])
+    for row, begin in zip(order, first):
+        segments[begin + rows[row].split:begin + len(rows[row].ids)] = 1
+    gather = np.concatenate([text.gather for text in texts])
+    scatter[:total] = places[:total]
+    if len(rows) > 1:
+        gather += np.repeat(first, padded)
+        padded_first = itertools.accumulate(padded[:-1], initial=0)
+        scatter[:total] += np.repeat(list(padded_first), sizes)
+    runs = [(length, len(list(run))) for length, run in itertools.groupby(padded)]
     return Packed(
-        ids=_filled(ids, fill), places=_filled(places, fill),
-        segments=_filled(segments, fill), first=_filled(first, fill), order=order,
-        counts=counts.tolist(), lengths=lengths.tolist(),
-        gather=np.repeat(first, padded) + np.minimum(keys, last),
-        mask=np.where(keys <= last, np.float32(0), np.float32(-np.inf)),
-        scatter=_filled(np.repeat(padded_first, sizes) + places, fill))
+        ids=ids, places=places, segments=segments, scatter=scatter, gather=gather,
+        first=np.array(first + [0] * (fill(len(first)) - len(first))), order=np.array(order),
+        mask=np.concatenate([text.mask for text in texts]),
+        counts=[count for _, count in runs], lengths=[length for length, _ in runs])
 
 
-def _filled(values: np.ndarray, fill: Callable[[int], int]) -> np.ndarray:
-    """With zeros behind."""
-    missing = fill(len(values)) - len(values)
-    return np.concatenate([values, np.zeros(missing, values.dtype)]) if missing else values
+class _Text(NamedTuple):
+    """What is the same for all texts of one length, counted from the text's first token: `places`
+    int64 [n], `gather` int64 and `mask` float32 of its padded places."""
+
+    places: np.ndarray
+    gather: np.ndarray
+    mask: np.ndarray
+
+
+def _make_text(size: int) -> _Text:
+    keys = np.arange(-(-size // KEY_STEP) * KEY_STEP)
+    return _Text(keys[:size], np.minimum(keys, size - 1),
+                 np.where(keys < size, np.float32(0), np.float32(-np.inf)))
+
+
+_kept_text = functools.lru_cache(maxsize=None)(_make_text)
+
+
+def _text(size: int) -> _Text:
+    """Of usual lengths made once: some 3 MB when all have been seen."""
+    return _kept_text(size) if size <= KEPT_TOKENS else _make_text(size)
 
 
 def cut(rows: Sequence[Row], tokens: int) -> Iterator[Sequence[Row]]:

@@ -57,6 +57,12 @@ def key_masks(mask: Tensor, groups: list[tuple[int, int]]) -> list[Tensor]:
     return masks
 
 
+def fills_its_places(y: Tensor, groups: list[tuple[int, int]]) -> bool:
+    """Whether tokens already lie as attention wants them: one text, filled up with tokens that
+    nobody reads (and the mask hides) to just as many as it has places."""
+    return len(groups) == 1 and groups[0][0] == 1 and groups[0][1] == y.size(0)
+
+
 def attend(y: Tensor, heads: int, groups: list[tuple[int, int]], gather: Tensor,
            masks: list[Tensor], scatter: Tensor) -> Tensor:
     """Every token looks at its text: queries, keys and values y [N, 3D] → [N, D].
@@ -65,7 +71,8 @@ def attend(y: Tensor, heads: int, groups: list[tuple[int, int]], gather: Tensor,
     arguments are packing.Packed's.
     """
     width = y.size(1) // 3
-    padded = y.index_select(0, gather)                                      # [Q, 3D]
+    is_alone = fills_its_places(y, groups)
+    padded = y if is_alone else y.index_select(0, gather)                   # [Q, 3D]
     mixed: list[Tensor] = []
     begin = 0
     for (texts, length), mask in zip(groups, masks):
@@ -76,6 +83,8 @@ def attend(y: Tensor, heads: int, groups: list[tuple[int, int]], gather: Tensor,
             query, key, value, mask)
         mixed.append(found.transpose(1, 2).reshape(places, width))
         begin += places
+    if is_alone:
+        return mixed[0]
     return (mixed[0] if len(mixed) == 1 else torch.cat(mixed)).index_select(0, scatter)
 
 
@@ -84,7 +93,7 @@ def attend_first(queries: Tensor, y: Tensor, heads: int, groups: list[tuple[int,
     """The first token of each text looks at its text: queries [B, D] and keys and values y [N, 2D]
     → [B, D], where rows of fillers hold anything finite."""
     width = queries.size(1)
-    padded = y.index_select(0, gather)                                      # [Q, 2D]
+    padded = y if fills_its_places(y, groups) else y.index_select(0, gather)    # [Q, 2D]
     mixed: list[Tensor] = []
     begin, text = 0, 0
     for (texts, length), mask in zip(groups, masks):
