@@ -81,10 +81,9 @@ def test_eight_bit_launch_of_one_short_text_is_near_the_reference(kind):
     _check(card, image, make_rows(card, [5]), kind, torch.bfloat16, Shape(16, 1))
 
 
-@pytest.mark.parametrize("name", ["mpnet", "deberta-v2", "modernbert"])
-def test_eight_bit_family_without_a_network_is_refused_in_words(name):
-    card, image = make_tiny(name, CONFIGS[name][0])
-    with pytest.raises(NoNetwork, match=f"family {name} have no program of 8 bits"):
+def test_eight_bit_family_without_a_network_is_refused_in_words():
+    card, image = make_tiny("modernbert", CONFIGS["modernbert"][0])
+    with pytest.raises(NoNetwork, match="family modernbert have no program of 8 bits"):
         _network(card, image, "int8")
 
 
@@ -122,7 +121,7 @@ def test_eight_bit_program_fits_cuda_by_shape_and_type(kind, operator, wide):
                                 shape.batch + 1)], shape.length)
         assert (logits.shape, logits.dtype) == ((shape.batch, 3), torch.float32)
         assert logits.device.type == "cuda"
-        assert len(seen.products) == 2 * 4 + 1, "the last layer's first tokens stay wide"
+        assert len(seen.products) == 2 * 3, "the last layer's first tokens stay wide"
         for name, rows, weight, found in seen.products:
             assert name == operator and rows.dtype == weight.dtype == CODES[kind]
             assert found.dtype == (torch.int32 if kind == "int8" else wide)
@@ -137,7 +136,7 @@ def test_eight_bit_sums_of_any_number_of_rows_are_exact(rows):
     rng = torch.Generator().manual_seed(rows)
     codes = torch.randint(-127, 128, (rows, 64), dtype=torch.int8, generator=rng)
     weight, scales = quantised(torch.randn(48, 64, generator=rng), "int8")
-    product = IntegerProduct([], weight, scales, torch.zeros(48))
+    product = IntegerProduct("", weight, scales, torch.zeros(48))
     sums, *_ = product(codes, torch.ones(rows, 1))
     assert torch.equal(sums, (codes.double() @ weight.double().t()).int())
 

@@ -27,7 +27,7 @@ from model.programs.operators import Unfit, find
 from model.programs.script import script, settle
 
 EIGHT_BIT_FAMILIES = ("bert", "distilbert", "electra", "albert", "roberta", "camembert",
-                      "xlm-roberta")
+                      "xlm-roberta", "mpnet", "deberta-v2")
 PRECISIONS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 # Activations in the pool of graphs, for each token of the largest: about this many hidden widths
 # of 2 bytes live at once (gate, three of attention, the intermediate layer).
@@ -190,7 +190,8 @@ class _Gate:
                 operators = find(kind, dtype, port, settings["hidden_size"],
                                  settings["intermediate"])
                 network = padded_network(self._card, self._image, dtype, port, operators)
-                fault = products_fault(network, self._image, operators, port)
+                fault = products_fault(network, self._image, operators, port) \
+                    if settings["layers"] > 1 else "its only layer stays wide"
         except Unfit as error:
             fault = str(error)
         if fault:

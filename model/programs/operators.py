@@ -70,7 +70,7 @@ def _product_type(kind: str, wide: torch.dtype, port: Port, hidden: int,
         operators = Operators(kind, wide, product_type, nn.Identity())
         fault = next(filter(None, (
             _product_fault(operators, port, inputs, outputs) for inputs, outputs in (
-                (hidden, 3 * hidden), (hidden, intermediate), (intermediate, hidden)))), "")
+                (hidden, hidden), (hidden, intermediate), (intermediate, hidden)))), "")
         if not fault:
             return product_type
         faults.append(fault)
@@ -86,8 +86,8 @@ def _product_fault(operators: Operators, port: Port, inputs: int, outputs: int) 
     rows = PlainRows(CODES[kind], torch.float32)
     (codes, scales), (weights, column_scales) = rows.quantise(x), quantised(weight, kind)
     placed = [port.upload(part) for part in (weights, column_scales, bias)]
-    module = IntegerProduct([], *placed) if kind == "int8" \
-        else FloatProduct([], *placed, operators)
+    module = IntegerProduct("", *placed) if kind == "int8" \
+        else FloatProduct("", *placed, operators)
     given = port.upload(codes), port.upload(scales)
     try:
         found = computed(port, lambda: module(*given)[0], PROBE_ROWS * outputs).double()
@@ -146,8 +146,9 @@ def _row_ops(kind: str, wide: torch.dtype, port: Port, hidden: int,
         return plain, ["row operations: torch's"]
     chosen, report = [], []
     for name in ROW_OPS:
-        fault = row_op_fault(name, kind, wide, port, made,
-                             intermediate if name == "gelu_quantise" else hidden)
+        widths = {"quantise": (hidden, intermediate), "add_norm_quantise": (hidden,)}
+        fault = next(filter(None, (row_op_fault(name, kind, wide, port, made, width) for width in
+                                   widths.get(name, (intermediate,)))), "")
         chosen.append(plain if fault else made)
         report.append(f"{name}: torch's, for {fault}" if fault else f"{name}: our kernel")
     return ChosenRows(*chosen), report
@@ -160,8 +161,7 @@ def row_op_fault(name: str, kind: str, wide: torch.dtype, port: Port, made: nn.M
     if name == "dequantise_bias" and kind == "fp8":
         return ""       # is never called
     rng = torch.Generator().manual_seed(width)
-    columns = 3 * width if name == "dequantise_bias" else width
-    given = _inputs(name, kind, wide, columns, rng)
+    given = _inputs(name, kind, wide, width, rng)
     placed = [port.upload(one) if isinstance(one, Tensor) else one for one in given]
     wanted = getattr(PlainRows(CODES[kind], wide), name)(*given)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)

@@ -76,6 +76,10 @@ class Weights:
         weight = torch.cat([self._image.stored(name + ".weight") for name in names])
         return Product(self.placed(weight), self._bias(names))
 
+    def after(self, names: LayerNames, activation: str, for_firsts: bool) -> nn.Module:
+        """What follows attention in a layer; `for_firsts`: for the first tokens only."""
+        return AfterAttention(self, names, activation)
+
     def transformed(self, x: Tensor, name: str) -> Tensor:
         """x · Wᵀ + b of the product `name` in float32 on the host, for constants."""
         bias = self.wide(name + ".bias") if self._image.has(name + ".bias") else None
@@ -126,7 +130,7 @@ class Layer(nn.Module):
                  firsts: bool) -> None:
         super().__init__()
         self.query_key_value = made.product(names.query, names.key, names.value)
-        self.after = AfterAttention(made, names, settings["activation"])
+        self.after = made.after(names, settings["activation"], firsts)
         self.attend = made.attention
         self.heads: int = settings["heads"]
         self.firsts = firsts
@@ -153,7 +157,7 @@ class MaskedLayer(nn.Module):
                  firsts: bool) -> None:
         super().__init__()
         self.query_key_value = made.product(names.query, names.key, names.value)
-        self.after = AfterAttention(made, names, settings["activation"])
+        self.after = made.after(names, settings["activation"], firsts)
         self.heads: int = settings["heads"]
         self.firsts = firsts
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from model.families.deberta_v2 import (LAYER, POSITION_KEY, POSITION_QUERY, relative_rows,
                                        score_scale)
-from model.programs.padded import (AfterAttention, Embeddings, Head, Weights, firsts,
+from model.programs.padded import (Embeddings, Head, Weights, firsts,
                                    masked_attention, padding_mask)
 from model.programs.parts import activate
 
@@ -27,7 +27,7 @@ class Layer(nn.Module):
         self.most: int = settings["max_position_embeddings"]
         self.firsts = is_last
         self.query_key_value = made.product(names.query, names.key, names.value)
-        self.after = AfterAttention(made, names, settings["activation"])
+        self.after = made.after(names, settings["activation"], is_last)
         self.has_place_key: bool = len(table) > 0 and "c2p" in settings["terms"]
         self.has_place_query: bool = len(table) > 0 and "p2c" in settings["terms"]
         self.place_key = self.place_query = made.placed(torch.empty(0))

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from model.families import albert, distilbert, mpnet
 from model.families.shapes import BERT_LAYER, LayerNames
-from model.programs import eight_bits
 from model.programs.padded import (Embeddings, Head, Layer, MaskedLayer, Weights, firsts,
                                    padding_mask)
 
@@ -39,7 +38,7 @@ class Encoder(nn.Module):
 class Bert(nn.Module):
     """BERT, and by their names DistilBERT, ELECTRA and ALBERT."""
 
-    def __init__(self, embed: Embeddings, positions: int, project: nn.Module, encoder: nn.Module,
+    def __init__(self, embed: Embeddings, positions: int, project: nn.Module, encoder: Encoder,
                  head: Head) -> None:
         super().__init__()
         self.embed, self.project, self.encoder, self.head = embed, project, encoder, head
@@ -57,7 +56,7 @@ class Bert(nn.Module):
 def bert(made: Weights, settings: dict[str, Any]) -> Bert:
     names = [BERT_LAYER.at(f"bert.encoder.layer.{layer}.") for layer in range(settings["layers"])]
     return Bert(_typed(made, "bert.embeddings."), settings["max_position_embeddings"],
-                nn.Identity(), _encoder(made, names, settings),
+                nn.Identity(), Encoder(made, names, settings),
                 Head(made, "bert.pooler.dense", "classifier", "tanh"))
 
 
@@ -67,7 +66,7 @@ def distilbert_network(made: Weights, settings: dict[str, Any]) -> Bert:
              for layer in range(settings["layers"])]
     return Bert(Embeddings(made, here, made.rows(here + "position_embeddings")),
                 settings["max_position_embeddings"], nn.Identity(),
-                _encoder(made, names, settings), Head(made, "pre_classifier", "classifier", "relu"))
+                Encoder(made, names, settings), Head(made, "pre_classifier", "classifier", "relu"))
 
 
 def electra(made: Weights, settings: dict[str, Any]) -> Bert:
@@ -76,14 +75,14 @@ def electra(made: Weights, settings: dict[str, Any]) -> Bert:
     is_projected = settings["embedding_size"] != settings["hidden_size"]
     return Bert(_typed(made, "electra.embeddings."), settings["max_position_embeddings"],
                 made.product("electra.embeddings_project") if is_projected else nn.Identity(),
-                _encoder(made, names, settings),
+                Encoder(made, names, settings),
                 Head(made, "classifier.dense", "classifier.out_proj", "gelu"))
 
 
 def albert_network(made: Weights, settings: dict[str, Any]) -> Bert:
     return Bert(_typed(made, "albert.embeddings."), settings["max_position_embeddings"],
                 made.product("albert.encoder.embedding_hidden_mapping_in"),
-                _encoder(made, albert.layers(settings), settings),
+                Encoder(made, albert.layers(settings), settings),
                 Head(made, "albert.pooler", "classifier", "tanh"))
 
 
@@ -97,8 +96,8 @@ class Roberta(nn.Module):
             here + "token_type_embeddings", here + "position_embeddings",
             first=settings["max_position_embeddings"]))
         self.pad_id: int = settings["pad_id"]
-        self.encoder = _encoder(made, [BERT_LAYER.at(f"roberta.encoder.layer.{layer}.")
-                                       for layer in range(settings["layers"])], settings)
+        self.encoder = Encoder(made, [BERT_LAYER.at(f"roberta.encoder.layer.{layer}.")
+                                      for layer in range(settings["layers"])], settings)
         self.head = Head(made, "classifier.dense", "classifier.out_proj", "tanh")
 
     def forward(self, ids: Tensor, places: Tensor, lengths: Tensor, starts: Tensor,
@@ -132,11 +131,6 @@ class MPNet(nn.Module):
         for layer in self.layers:
             x = layer(x, mask, length)
         return self.head(x)
-
-
-def _encoder(made: Weights, names: Sequence[LayerNames], settings: dict[str, Any]) -> nn.Module:
-    kind = eight_bits.Encoder if isinstance(made, eight_bits.CodeWeights) else Encoder
-    return kind(made, names, settings)
 
 
 def _typed(made: Weights, here: str) -> Embeddings:
