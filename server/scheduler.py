@@ -333,10 +333,11 @@ class Scheduler:
                 self._run(engine, entries, now)
 
     def _cap_ms(self, engines: int, now: float) -> float:
-        """How long a CPU engine's batch may take."""
+        """How long a CPU engine's batch may take. One client's backlog does not count: newcomers
+        go before most of it, and would wait for larger batches of it."""
         if now - self._high_came_at < HIGH_NEAR_S:
             return BATCH_CAP_MS
-        return min(max(BATCH_CAP_MS, sum(self._queue.backlog_ms) / engines), DEEP_CAP_MS)
+        return min(max(BATCH_CAP_MS, self._queue.ahead_ms(LOW) / engines), DEEP_CAP_MS)
 
     def _fill_lane(self, engine: LinkedEngine, place: int, depth: int, now: float) -> bool:
         """Gives the first lane (of the class whose turn it is) or the second a batch where it has

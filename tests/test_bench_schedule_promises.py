@@ -10,6 +10,7 @@ from bench.schedule_report import summarise
 from bench.schedule_trace import GREEDY, poisson, with_large, with_pipelining
 from bench.schedule_workload import STORED, read
 from bench.simulate_schedule import capacity_rps
+from server.jobqueue import BATCH_CAP_MS
 
 MAX_WAIT_MS = 1000.0
 WORKLOAD = read(STORED)
@@ -62,4 +63,5 @@ def test_schedule_greedy_client_costs_the_others_a_batch_and_no_refusal(greed, c
     assert len(others) == len(alone.requests) and all(one.is_good for one in others)
     (_, _, p99_ms), = (figures for kind, figures in summarise(beside).by_class.items()
                        if kind != GREEDY)
-    assert p99_ms <= before.p99_ms + summarise(beside).longest_batch_ms
+    # A batch of the greedy one, and what has come meanwhile is a batch as well.
+    assert p99_ms <= before.p99_ms + summarise(beside).longest_batch_ms + BATCH_CAP_MS

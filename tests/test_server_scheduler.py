@@ -33,10 +33,19 @@ def test_scheduler_two_idle_engines_share_the_work():
 def test_scheduler_batch_takes_as_long_as_the_queue_waits_anyway_but_not_beside_high_jobs(
         texts, priority, cap_ms):
     desk = Desk()
-    desk.ask(texts=texts, tokens=100, priority=priority)
+    for connection in range(texts):
+        desk.ask(tokens=100, connection=connection, priority=priority)
     desk.act()
     (batch,) = desk.jobs_at(0)                          # 10 ms a text
     assert (len(batch) - 1) * 10 < cap_ms <= len(batch) * 10
+
+
+def test_scheduler_one_clients_backlog_makes_no_batch_longer_for_the_others():
+    desk = Desk()
+    desk.ask(texts=100, tokens=100)
+    desk.act()
+    (batch,) = desk.jobs_at(0)
+    assert (len(batch) - 1) * 10 < BATCH_CAP_MS <= len(batch) * 10
 
 
 @pytest.mark.parametrize("later_s, cap_ms", [
@@ -47,7 +56,8 @@ def test_scheduler_high_jobs_that_came_lately_keep_low_batches_short(later_s, ca
     desk.act()
     desk.finish()
     desk.now = later_s
-    desk.ask(texts=100, tokens=100)
+    for connection in range(100):
+        desk.ask(tokens=100, connection=connection)
     desk.act()
     (batch,) = desk.jobs_at(0)
     assert (len(batch) - 1) * 10 < cap_ms <= len(batch) * 10
