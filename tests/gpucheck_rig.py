@@ -10,7 +10,7 @@ from tools.gpucheck.report import Report
 from tools.gpucheck.rig import Rig
 from tools.gpucheck.sizes import Net, Sizes, bert
 
-TINY = dict(small=Net("tiny", bert(32, 1, 2, 97, 32), 60_000, 85_000),
+TINY = dict(small=Net("tiny", bert(32, 2, 2, 97, 32), 60_000, 85_000),
             base=Net("tiny base", bert(32, 2, 2, 97, 32), 15_000, 20_000), token_cap=64,
             rate_length=16, latency_lengths=(16,), latency_calls=10, replays=40, rate_s=0.0,
             loop_s=0.5, product=16, texts=30, rows_compared=2, load_threads=2, patience_s=60.0)

@@ -130,6 +130,10 @@ def test_gate_refuses_two_channels_that_are_each_others(model, kind, monkeypatch
         or "is allowed" in _products_fault(model, kind)
 
 
+def test_gate_refuses_a_network_that_has_no_product_in_8_bits():
+    assert _products_fault(make_model(num_hidden_layers=1), "int8") == "its only layer stays wide"
+
+
 def test_gate_names_a_product_that_the_device_refuses(model, monkeypatch):
     network, operators, device = _network(model, "int8")
 

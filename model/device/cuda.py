@@ -212,6 +212,7 @@ class Cuda:
             for graph in lane.graphs:
                 graph.graph.reset()
             lane.graphs.clear()
+            lane.pool = torch.cuda.graph_pool_handle()      # the old one is being freed
         clear_workspaces: Callable[[], None] = torch._C._cuda_clearCublasWorkspaces
         clear_workspaces()
         self.trim()

@@ -72,15 +72,16 @@ def _changed(wanted: np.ndarray, found: np.ndarray, function: str) -> np.ndarray
 def products_fault(network: nn.Module, image: Image, operators: Operators, port: Port) -> str:
     """What is wrong with an 8-bit product of the network, over random rows on the device against
     the wide weights on the host; empty where nothing is."""
-    for part in network.modules():
-        if isinstance(part, (IntegerProduct, FloatProduct)):
-            try:
-                fault = _product_fault(part, image, operators, port)
-            except RuntimeError as error:
-                fault = f"is refused: {first_line(error)}"
-            if fault:
-                return f"the product {part.name} {fault}"
-    return ""
+    products = [part for part in network.modules()
+                if isinstance(part, (IntegerProduct, FloatProduct))]
+    for part in products:
+        try:
+            fault = _product_fault(part, image, operators, port)
+        except RuntimeError as error:
+            fault = f"is refused: {first_line(error)}"
+        if fault:
+            return f"the product {part.name} {fault}"
+    return "" if products else "its only layer stays wide"
 
 
 def _product_fault(product: nn.Module, image: Image, operators: Operators, port: Port) -> str:

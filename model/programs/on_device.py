@@ -190,8 +190,7 @@ class _Gate:
                 operators = find(kind, dtype, port, settings["hidden_size"],
                                  settings["intermediate"])
                 network = padded_network(self._card, self._image, dtype, port, operators)
-                fault = products_fault(network, self._image, operators, port) \
-                    if settings["layers"] > 1 else "its only layer stays wide"
+                fault = products_fault(network, self._image, operators, port)
         except Unfit as error:
             fault = str(error)
         if fault:
