@@ -41,7 +41,7 @@ def judge(folder: Path, golden_path: Path | None = None, margin: float | None = 
     bodies = [{key: entry[key] for key in ("text", "text_pair") if key in entry}
               for entry in entries]
     with House(["--model", str(folder), "--fronts", "2", "--engines", "2",
-                "--max-wait-ms", "60000"]) as house:
+                "--max-wait-ms", "600000", "--max-age-s", "600"]) as house:
         connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=60)
         alone, faults, worst = [], [], 0.0
         for entry, body in zip(entries, bodies):

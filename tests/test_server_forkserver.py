@@ -56,7 +56,7 @@ from server.metrics import Registry
 from server.processes import *
 set_process_option(PR_SET_CHILD_SUBREAPER, 1)
 registry = Registry(1, 2)
-settings = SimpleNamespace(model=sys.argv[1], precision='auto', engine_nice=11)
+settings = SimpleNamespace(model=sys.argv[1], precision='auto', engine_nice=11, device='cpu')
 listener = link.listen("firebrick-test-%d" % os.getpid())
 def start(role, entry, *first):
     ours, theirs = Control.pair()
