@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -148,4 +149,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    # As by Ctrl-C: the program that runs ends with this one.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("make bench was ended"))
     sys.exit(main(sys.argv[1:]))

@@ -97,6 +97,9 @@ def _serving(figures: Sequence[Figure]) -> list[Row]:
     rows = [(f"{one.text('model')}, texts of {one.text('texts')}: served, as a share of the same "
              "programs without HTTP", with_spread(one), _command("serve", one.text("model")))
             for one in select(figures, "serve.offline_ratio")]
+    rows += [(f"{one.text('model')}: the same on the cores that the load client leaves",
+              with_spread(one), _command("serve", one.text("model")))
+             for one in select(figures, "serve.offline_left")]
     rows += [(f"{one.text('model')}: interpreter start to ready", f"{with_spread(one)} s",
               _command("serve", one.text("model")))
              for one in select(figures, "serve.ready_s")]

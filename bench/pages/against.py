@@ -39,7 +39,8 @@ def peers_section(figures: Sequence[Figure]) -> Section:
         "What a team would run instead, in 8 bits with the Rust tokenizers, one thread a process, "
         "on the same cores, asked by the same client with the same texts in turn with ours; each "
         "set up as its table says. Programs alone are asked without any server, each in its "
-        "fastest way of being called." + _company_words(served), MISSING, (*served, *ratios), tuple(plots))
+        "fastest way of being called." + _company_words(served), MISSING, (*served, *ratios),
+        tuple(plots))
 
 
 def _company_words(served: Sequence[Figure]) -> str:
