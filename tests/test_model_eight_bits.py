@@ -10,7 +10,7 @@ from model.device.guard import CaptureGuard
 from model.device.ladder import Shape
 from model.device.staging import fill, size
 from model.families.table import reference
-from model.programs.eight_bits import CODES, IntegerProduct, Operators, quantised
+from model.programs.eight_bits import CODES, CodeWeights, IntegerProduct, Operators, quantised
 from model.programs.image import Image
 from model.programs.on_device import EIGHT_BIT_FAMILIES, NoNetwork, padded_network
 from model.programs.row_ops import PlainRows
@@ -139,6 +139,31 @@ def test_eight_bit_sums_of_any_number_of_rows_are_exact(rows):
     product = IntegerProduct("", weight, scales, torch.zeros(48))
     sums, *_ = product(codes, torch.ones(rows, 1))
     assert torch.equal(sums, (codes.double() @ weight.double().t()).int())
+
+
+def test_eight_bit_weight_of_e4m3_is_rounded_at_no_worse_a_scale_than_the_least():
+    rng = torch.Generator().manual_seed(8)
+    weight = torch.randn(32, 256, generator=rng)
+    rows = PlainRows(torch.float8_e4m3fn, torch.float32)
+    plain, least = rows.quantise(weight)
+    codes, scales = quantised(weight, "fp8")
+    was = (plain.float() * least - weight).square().sum(1)
+    found = (codes.float() * scales[:, None] - weight).square().sum(1)
+    assert (found <= was).all() and found.sum() < 0.95 * was.sum()
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_eight_bit_bias_takes_back_what_rounding_adds_at_the_norms_shift(kind):
+    card, image = make_model(hidden_size=64)
+    operators = Operators(kind, torch.float32, torch.float32, PlainRows(CODES[kind], torch.float32))
+    made = CodeWeights(Image(image), card["settings"], operators, (0, 0), lambda tensor: tensor)
+    here = "bert.encoder.layer.0."
+    name, norm = here + "intermediate.dense", here + "attention.output.LayerNorm"
+    product = made.codes_product(name, after=norm)
+    shift = Image(image).widened(norm + ".bias")
+    weight = product.weight.float() * product.column_scales.view(-1, 1)
+    wanted = Image(image).widened(name + ".weight") @ shift + Image(image).widened(name + ".bias")
+    assert torch.allclose(weight @ shift + product.bias, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", CODES)

@@ -3,8 +3,9 @@
 Weights have one scale a channel, inputs one a token (model.programs.row_ops), found as they come.
 Queries, keys and values stay wide: of all products they bear 8 bits worst (logits of minilm-trec6's
 goldens are 0.12 off in int8 with them and 0.08 without), and as sums of int8 they would be much of
-a layer's traffic. Attention, norms and sums stay wide or in float32; so do the embeddings, the head, and what
-the last layer does to the first token of each text only: its rows are too few for the operators.
+a layer's traffic. Attention, norms and sums stay wide or in float32; so do the embeddings, the
+head, and what the last layer does to the first token of each text only: its rows are too few for
+the operators.
 
 Tensor letters are those of model.programs.padded; T is B·L.
 """
