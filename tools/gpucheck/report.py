@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -63,7 +64,8 @@ class Report:
     def _say(self, line: dict[str, object]) -> None:
         line.update(device=self.device, machine=f"{self.device}, Python "
                     f"{platform.python_version()}", commit=self._commit,
-                    load_1m=round(os.getloadavg()[0], 2))
+                    load_1m=round(os.getloadavg()[0], 2), at=datetime.datetime.now(
+                        datetime.timezone.utc).isoformat(timespec="seconds"))
         if self.is_dry:
             line["dry_run"] = DRY
         self._write(json.dumps(line, ensure_ascii=False))
