@@ -78,11 +78,11 @@ def measure_burst(server: Server, **facts: object) -> None:
     time.sleep(IDLE_S)
     before = memory_mb(server)
     body = json.dumps({"texts": [LONG_TEXT] * BURST_TEXTS}).encode()
-    request = b"POST /infer HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    head = b"POST /infer HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n" % len(body)
     connections = [socket.create_connection((server.host, server.port), BACK_LIMIT_S)
                    for _ in range(BURSTS)]
     for connection in connections:
-        connection.sendall(request)
+        connection.sendall(head + body)
     statuses = [read_answer(connection)[0] for connection in connections]
     for connection in connections:
         connection.close()
