@@ -62,7 +62,9 @@ class Pace:
     def observe(self, work_ms: float, took_ms: float) -> None:
         """Learns from a batch that an engine was busy with for `took_ms`."""
         took_ms = min(took_ms, max(WORST_RATIO * self.value * work_ms, WORST_RATIO))
-        keep = PACE_MEMORY_MS / (PACE_MEMORY_MS + work_ms)
+        # By the longer of the two, so that a machine that has become slow is known as soon as one
+        # that is fast again.
+        keep = PACE_MEMORY_MS / (PACE_MEMORY_MS + max(work_ms, took_ms))
         self._work_ms = keep * (self._work_ms + work_ms)
         self._took_ms = keep * (self._took_ms + took_ms)
 

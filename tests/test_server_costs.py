@@ -64,3 +64,11 @@ def test_costs_size_that_is_dearer_than_the_line_is_learned_beside_the_others():
         costs.observe(1, 500, 75.0)
     assert costs.estimate_ms(1, 50) == pytest.approx(5.0, rel=0.05)
     assert costs.estimate_ms(1, 500) == pytest.approx(75.0, rel=0.05)
+
+
+def test_pace_of_a_machine_that_became_slow_is_known_within_seconds():
+    pace, passed_ms = Pace(), 0.0
+    while pace.value < 8.0:
+        pace.observe(40.0, 400.0)
+        passed_ms += 400.0
+    assert passed_ms < 5000
