@@ -59,14 +59,15 @@ class Pace:
     def value(self) -> float:
         return self._took_ms / self._work_ms
 
-    def observe(self, work_ms: float, took_ms: float) -> None:
-        """Learns from a batch that an engine was busy with for `took_ms`."""
+    def observe(self, work_ms: float, took_ms: float, estimate_ms: float) -> None:
+        """Learns from a batch that an engine was busy with for `took_ms`. Where that is more than
+        what was expected of the batch it counts for so much more, so that a machine that has become
+        slow is known as soon as one that is fast again."""
         took_ms = min(took_ms, max(WORST_RATIO * self.value * work_ms, WORST_RATIO))
-        # By the longer of the two, so that a machine that has become slow is known as soon as one
-        # that is fast again.
-        keep = PACE_MEMORY_MS / (PACE_MEMORY_MS + max(work_ms, took_ms))
-        self._work_ms = keep * (self._work_ms + work_ms)
-        self._took_ms = keep * (self._took_ms + took_ms)
+        weight = max(took_ms / max(estimate_ms, SMALLEST_MS), 1.0)
+        keep = PACE_MEMORY_MS / (PACE_MEMORY_MS + weight * work_ms)
+        self._work_ms = keep * (self._work_ms + weight * work_ms)
+        self._took_ms = keep * (self._took_ms + weight * took_ms)
 
 
 def _size_class(tokens: int) -> int:

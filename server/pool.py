@@ -76,5 +76,5 @@ class Pool:
         self.costs[kind].observe(len(run.entries), run.tokens, infer_ms)
         self._paces[kind].observe(
             sum(entry.cost_ms for entry in run.entries) * self._speed_of(kind),
-            1e3 * (now - max(run.sent_at, engine.free_at)))
+            1e3 * (now - max(run.sent_at, engine.free_at)), run.cost_ms)
         engine.free_at = now
