@@ -30,6 +30,7 @@ import argparse
 import contextlib
 import json
 import random
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -243,6 +244,8 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 
 def main() -> None:
+    # Ended from outside it still ends the servers.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser, options = parse()
     for needed in [options.texts, *(Path(folder) / "config.json" for folder in options.model)]:
         if not needed.is_file():
