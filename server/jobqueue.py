@@ -18,6 +18,8 @@ from server.turns import JOINED, QUEUED, RUNNING, Entry, Turns
 BATCH_CAP_MS = 45.0
 # A text that takes longer than this joins no batch that it makes longer than the cap: those who
 # came before it would wait for it.
+# Nor does one of a connection that has more waiting join somebody who has not beyond this: who
+# comes upon a greedy client waits for a batch of his, and should not be in a long one besides.
 LONG_MS = BATCH_CAP_MS / 2
 # A low job may ride along in a high batch while that is shorter than this.
 RIDE_ALONG_MS = BATCH_CAP_MS / 4
@@ -188,19 +190,27 @@ class JobQueue:
         `left_ms`; the milliseconds of this engine that they add."""
         size = sum(len(entry.ids) + ROW_OVERHEAD_BYTES for entry in entries)
         tokens = sum(entry.tokens for entry in entries)
-        turns, spent_ms = self._turns[priority], 0.0
+        turns, spent_ms, has_guest = self._turns[priority], 0.0, False
         while len(entries) < rows and (
                 not entries or costs.estimate_ms(len(entries), tokens) < limit_ms):
             room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES
-            room_ms = min(max(BATCH_CAP_MS - costs.estimate_ms(len(entries), tokens), LONG_MS),
+            so_far_ms = costs.estimate_ms(len(entries), tokens)
+            room_ms = min(max(BATCH_CAP_MS - so_far_ms, LONG_MS),
                           2 * (left_ms - spent_ms))     # nearest to what it should add
-            # A row alone always fits: the loader sees to that.
-            slack_s = 2 * max(limit_ms, BATCH_CAP_MS) / 1e3
-            entry = turns.take(now, slack_s, lambda entry: not entries or (
-                len(entry.ids) <= room and costs.share_ms(entry.tokens) <= room_ms))
+            greedy_ms = min(room_ms, LONG_MS - so_far_ms) if has_guest else room_ms
+
+            def fits(entry: Entry) -> bool:
+                # A row alone always fits: the loader sees to that.
+                is_greedy = turns.waiting(entry.source, entry.connection) > 1
+                return not entries or (
+                    len(entry.ids) <= room
+                    and costs.share_ms(entry.tokens) <= (greedy_ms if is_greedy else room_ms))
+
+            entry = turns.take(now, 2 * max(limit_ms, BATCH_CAP_MS) / 1e3, fits)
             if entry is None:
                 break
             self._begin(entry)
+            has_guest = has_guest or not turns.waiting(entry.source, entry.connection)
             size += len(entry.ids) + ROW_OVERHEAD_BYTES
             entries.append(entry)
             tokens += entry.tokens

@@ -3,7 +3,7 @@
 import math
 
 from server.costs import CostModel
-from server.jobqueue import BATCH_CAP_MS, JobQueue
+from server.jobqueue import BATCH_CAP_MS, LONG_MS, JobQueue
 from server.messages import HIGH, LOW, ROW_LIMIT_BYTES
 from server.turns import RUNNING, Entry
 
@@ -67,3 +67,18 @@ def test_jobqueue_long_text_joins_no_batch_that_it_makes_longer_than_the_cap():
     for job, tokens in enumerate((200, 300, 20, 4)):
         queue.put(entry(10 + job, tokens=tokens, connection=10 + job))
     assert [choose(queue) for _ in range(3)] == [[10], [11, 12, 13], []]
+
+
+def test_jobqueue_batch_with_a_guest_is_kept_short_by_who_has_more_waiting():
+    queue = JobQueue(0.8)
+    for job in range(60):                               # a millisecond each
+        queue.put(entry(job, connection=1))
+    for job in range(100, 110):
+        queue.put(entry(job, connection=job))           # those who have one
+    first, second = choose(queue), choose(queue)
+    assert {job for job in first if job >= 100} == set(range(100, 110))
+    assert LONG_MS - 1 <= len(first) <= LONG_MS
+    assert BATCH_CAP_MS - 1 <= len(second)              # of the greedy one alone
+    for job in range(200, 260):
+        queue.put(entry(job, connection=job))
+    assert len(choose(queue)) >= BATCH_CAP_MS - 1       # guests among themselves
