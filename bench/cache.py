@@ -14,18 +14,16 @@ cache.hit_per_s     requests/s at 32 connections while every text is known, with
 cache.hit_ratio     that as a multiple of the same server's requests/s without a cache, interleaved
 """
 
-import argparse
 import re
 import socket
 import time
 from pathlib import Path
 
 from bench.client import drive, post, read_answer, read_texts, sample
-from bench.figures import ROOT, emit, median, percentile
-from bench.front import TEXTS
+from bench.figures import emit, median, percentile
+from bench.options import read_options
 from bench.running import Server
 
-MODEL = ROOT / "models" / "sms-spam"
 CACHE_FLAGS = ("--cache-mb", "64")
 CONNECTIONS = 32
 FIELD = re.compile(rb"^([\w-]+): (.*?)\r?$", re.M)
@@ -90,21 +88,10 @@ def measure_rate(flags: list[str], texts: Path, rounds: int, seconds: float, mod
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.cache")
-    parser.add_argument("--short", action="store_true", help="3 rounds of 3 s, else 5 of 8 s")
-    parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
-    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
-    parser.add_argument("--engines", type=int, default=2)
-    options = parser.parse_args()
-    rounds, seconds = (3, 3) if options.short else (5, 8)
-    for needed in (options.texts, Path(options.model) / "config.json"):
-        if not needed.is_file():
-            parser.exit(2, f"there is no {needed}\n")
-    flags = ["--model", options.model, "--engines", str(options.engines)]
-    name = Path(options.model).name
-    some = list(dict.fromkeys(read_texts(options.texts)))[:200 if options.short else 500]
-    measure_latency(flags, some, rounds, name)
-    measure_rate(flags, options.texts, rounds, seconds, name)
+    options = read_options("bench.cache", (3, 3), (5, 8))
+    some = list(dict.fromkeys(read_texts(options.texts)))[:200 if options.is_short else 500]
+    measure_latency(options.flags, some, options.rounds, options.name)
+    measure_rate(options.flags, options.texts, options.rounds, options.seconds, options.name)
 
 
 if __name__ == "__main__":

@@ -17,22 +17,21 @@ load.retry_ok   of the requests that were refused at twice the capacity and obey
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.client import drive, read_texts
-from bench.figures import ROOT, emit, median
-from bench.front import ENGINE_CONNECTIONS, TEXTS
+from bench.figures import emit, median
+from bench.front import ENGINE_CONNECTIONS
 from bench.load import allowed_connections, make_request
 from bench.load_client import Client, Planned
 from bench.load_plan import plan
 from bench.load_report import Run, summary
+from bench.options import read_options
 from bench.running import Server
 
-MODEL = ROOT / "models" / "sms-spam"
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.5, 2.0)
 # The answers that a round needs for a percentile: two are beyond it, so that it is not the worst.
 COUNTS = {"p50": 4, "p90": 20, "p99": 200, "p99.9": 2000}
@@ -127,25 +126,14 @@ def measure_capacity(server: Server, texts: Path, rounds: int, seconds: float,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.load_curve")
-    parser.add_argument("--short", action="store_true",
-                        help="3 rounds of 4 s a load, else 5 of 10 s")
-    parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
-    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
-    parser.add_argument("--engines", type=int, default=2)
-    options = parser.parse_args()
-    rounds, seconds = (3, 4) if options.short else (5, 10)
-    for needed in (options.texts, Path(options.model) / "config.json"):
-        if not needed.is_file():
-            parser.exit(2, f"there is no {needed}\n")
-    facts = {"model": Path(options.model).name, "texts": options.texts.name,
-             "engines": options.engines}
-    with Server(["--model", options.model, "--engines", str(options.engines)]) as server:
-        capacity = measure_capacity(server, options.texts, rounds, seconds, facts)
+    options = read_options("bench.load_curve", (3, 4), (5, 10))
+    facts = {"model": options.name, "texts": options.texts.name, "engines": options.engines}
+    with Server(options.flags) as server:
+        capacity = measure_capacity(server, options.texts, options.rounds, options.seconds, facts)
         curve = Curve(server, read_texts(options.texts), capacity, facts)
-        curve.measure(rounds, seconds)
+        curve.measure(options.rounds, options.seconds)
         curve.report()
-        curve.report_retries(seconds)
+        curve.report_retries(options.seconds)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ neighbours.p99_by_p50       p99 ÷ p50 at 70 % of the capacity
 neighbours.high_p99         p99 of high priority, 15 % of the requests, at 90 % ÷ at 30 %
 """
 
-import argparse
 import itertools
 import json
 import multiprocessing
@@ -28,15 +27,14 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from bench.client import drive, post, read_texts
-from bench.figures import ROOT, emit, median, percentile
-from bench.front import TEXTS
+from bench.figures import emit, median, percentile
 from bench.load import allowed_connections, make_request
 from bench.load_client import Client, Planned
 from bench.load_plan import plan
 from bench.load_report import Outcome
+from bench.options import read_options
 from bench.running import Server
 
-MODEL = ROOT / "models" / "sms-spam"
 SATURATING = 64         # connections of the closed loop that measures the capacity
 AHEAD = 64
 LONG_TEXTS, LONG_ALONE = 256, 4
@@ -177,20 +175,11 @@ def measure_tails(others: Others, rounds: int, seconds: float, **facts: object) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.neighbours")
-    parser.add_argument("--short", action="store_true", help="3 rounds of 6 s, else 5 of 15 s")
-    parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
-    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
-    parser.add_argument("--engines", type=int, default=2)
-    options = parser.parse_args()
-    rounds, seconds = (3, 6.0) if options.short else (5, 15.0)
-    for needed in (options.texts, Path(options.model) / "config.json"):
-        if not needed.is_file():
-            parser.exit(2, f"there is no {needed}\n")
-    facts = {"model": Path(options.model).name, "texts": options.texts.name}
+    options = read_options("bench.neighbours", (3, 6.0), (5, 15.0))
+    rounds, seconds = options.rounds, options.seconds
+    facts: dict[str, object] = {"model": options.name, "texts": options.texts.name}
     texts = read_texts(options.texts)
-    with Server(["--model", options.model, "--engines", str(options.engines),
-                 "--max-wait-ms", "60000"]) as server:
+    with Server([*options.flags, "--max-wait-ms", "60000"]) as server:
         drive(server.url, options.texts, SATURATING, 2)
         capacity = drive(server.url, options.texts, SATURATING, seconds).requests_per_s
         facts["capacity_rps"] = round(capacity, 1)

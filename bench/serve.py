@@ -16,7 +16,6 @@ serve.engine_uss_mb     memory that is an engine's own after that load; the last
 serve.index_100k_s      indexing 100,000 records of a mapped file
 """
 
-import argparse
 import os
 import resource
 import tempfile
@@ -26,13 +25,13 @@ from pathlib import Path
 import psutil
 
 from bench.client import drive, read_texts
-from bench.figures import ROOT, emit, median
-from bench.front import ENGINE_CONNECTIONS, TEXTS
+from bench.figures import emit, median
+from bench.front import ENGINE_CONNECTIONS
 from bench.offline import Offline
+from bench.options import read_options
 from bench.running import Server
 from loader.wire import RecordFile, write_record
 
-MODEL = ROOT / "models" / "sms-spam"
 INDEXED_RECORDS = 100_000
 SATURATING = 128        # connections with which the queue is never empty
 
@@ -119,21 +118,13 @@ def measure_index(texts: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.serve")
-    parser.add_argument("--short", action="store_true", help="3 rounds of 4 s, else 5 of 10 s")
-    parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
-    parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
-    parser.add_argument("--engines", type=int, default=2)
-    options = parser.parse_args()
-    rounds, seconds = (3, 4) if options.short else (5, 10)
-    for needed in (options.texts, Path(options.model) / "config.json"):
-        if not needed.is_file():
-            parser.exit(2, f"there is no {needed}\n")
+    options = read_options("bench.serve", (3, 4), (5, 10))
     measure_index(options.texts)
-    measure_ready(options.model, rounds)
-    with Server(["--model", options.model, "--engines", str(options.engines)]) as server:
-        measure_ratio(server, options.model, options.texts, options.engines, rounds, seconds)
-        measure_healing(server, options.model, 3 if options.short else 9)
+    measure_ready(options.model, options.rounds)
+    with Server(options.flags) as server:
+        measure_ratio(server, options.model, options.texts, options.engines, options.rounds,
+                      options.seconds)
+        measure_healing(server, options.model, 3 if options.is_short else 9)
 
 
 if __name__ == "__main__":
