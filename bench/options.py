@@ -36,8 +36,8 @@ def read_options(program: str, short: Rounds, full: Rounds) -> Options:
     """The command line of `python -m PROGRAM`; ends with 2 and a sentence where a file is missing.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
-    parser.add_argument("--short", action="store_true", help=f"{short[0]} rounds of {short[1]:g} s, "
-                        f"else {full[0]} of {full[1]:g} s")
+    lengths = [f"{rounds} rounds of {seconds:g} s" for rounds, seconds in (short, full)]
+    parser.add_argument("--short", action="store_true", help=", else ".join(lengths))
     parser.add_argument("--model", default=str(MODEL), help="checkpoint folder or bundle")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="one text a line, last column")
     parser.add_argument("--engines", type=int, default=2)
