@@ -10,7 +10,8 @@ from model.device.guard import CaptureGuard
 from model.device.ladder import Shape
 from model.device.staging import fill, size
 from model.families.table import reference
-from model.programs.eight_bits import CODES, CodeWeights, IntegerProduct, Operators, quantised
+from model.programs.eight_bits import (CODES, AfterAttention, CodeWeights, IntegerProduct,
+                                       Operators, quantised)
 from model.programs.image import Image
 from model.programs.on_device import EIGHT_BIT_FAMILIES, NoNetwork, padded_network
 from model.programs.row_ops import PlainRows
@@ -175,3 +176,12 @@ def test_eight_bit_weight_keeps_each_channel_and_a_channel_of_zeros(kind):
     step = 1 / 250 if kind == "int8" else 1 / 16
     assert ((found - weight).abs() <= step * weight.abs().amax(1, True)).all()
     assert not found[2].any()
+
+
+@pytest.mark.parametrize("layers, wide_ones", [(3, [2]), (4, [0, 3]), (6, [0, 5])])
+def test_eight_bit_deep_model_keeps_its_first_layer_wide_and_a_shallow_one_only_the_last(
+        layers, wide_ones):
+    card, image = make_model(num_hidden_layers=layers)
+    encoder = _network(card, image, "int8").encoder
+    kinds = [type(layer.after) for layer in (*encoder.layers, encoder.last)]
+    assert [place for place, kind in enumerate(kinds) if kind is not AfterAttention] == wide_ones

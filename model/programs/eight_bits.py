@@ -3,9 +3,10 @@
 Weights have one scale a channel, inputs one a token (model.programs.row_ops), found as they come.
 Queries, keys and values stay wide: of all products they bear 8 bits worst (logits of minilm-trec6's
 goldens are 0.12 off in int8 with them and 0.08 without), and as sums of int8 they would be much of
-a layer's traffic. Attention, norms and sums stay wide or in float32; so do the embeddings, the
-head, and what the last layer does to the first token of each text only: its rows are too few for
-the operators.
+a layer's traffic. So does the first layer of a deep model, whose errors go through all the others
+(fp8's logits there are 0.11 off with it and 0.085 without). Attention, norms and sums stay wide or
+in float32; so do the embeddings, the head, and what the last layer does to the first token of each
+text only: its rows are too few for the operators.
 
 Tensor letters are those of model.programs.padded; T is B·L.
 """
@@ -31,6 +32,8 @@ MULTIPLES = {"int8": 8, "fp8": 16}
 INT_MM_ROWS = 16
 # Scales within an octave that are tried for a channel of e4m3.
 SCALE_STEPS = 8
+# A model of more different layers than this keeps its first one wide.
+SHALLOW = 3
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class CodeWeights(Weights):
                  capability: tuple[int, int], place: Any) -> None:
         super().__init__(image, settings, operators.wide, capability, place)
         self.operators = operators
+        # ALBERT's layers are one, or a few, that come back.
+        self._wide_layers = int(settings.get("groups", settings["layers"]) > SHALLOW)
 
     def codes_product(self, name: str, after: str = "") -> nn.Module:
         """The product with the weight `name` as codes. Where its inputs come from the LayerNorm
@@ -106,7 +111,9 @@ class CodeWeights(Weights):
         return FloatProduct(name, *placed, self.operators)
 
     def after(self, names: LayerNames, activation: str, for_firsts: bool) -> nn.Module:
-        if for_firsts:
+        is_kept = not for_firsts and self._wide_layers > 0
+        if for_firsts or is_kept:
+            self._wide_layers -= is_kept
             return super().after(names, activation, for_firsts)
         return AfterAttention(self, names, activation)
 
