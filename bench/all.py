@@ -47,8 +47,11 @@ class Step:
 
     @property
     def command(self) -> str:
-        """As a person would type it."""
-        return " ".join(("python -m", *self.arguments))
+        """As a person would type it; of paths outside the clone the names alone, since they are of
+        one machine and results are for others."""
+        said = [one if not Path(one).is_absolute() and ".." not in Path(one).parts
+                else Path(one).name for one in self.arguments]
+        return " ".join(("python -m", *said))
 
 
 def make_plan(model: str | None, texts: str | None, has_peers: bool) -> list[Step]:

@@ -108,3 +108,9 @@ def test_all_fakes_of_every_kind_end_in_one_page(monkeypatch, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.splitlines()[-1].endswith("results.html")
     assert "python -m tests.fake_bench hang was ended after 2 s" in err
+
+
+def test_step_command_names_what_lies_elsewhere_without_its_path():
+    step = Step("serve", ("bench.serve", "--model", "../models/mine", "--texts", "/data/eval.tsv",
+                          "--only", "bench/x.tsv"), 1)
+    assert step.command == "python -m bench.serve --model mine --texts eval.tsv --only bench/x.tsv"
