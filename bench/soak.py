@@ -43,7 +43,7 @@ IDLE_S = 3.0        # after load, until engines have given back what they do not
 def memory_mb(server: Server) -> float:
     """PSS of all processes of the server, in MB."""
     total = 0
-    for row in json.loads(server.get("/info"))["processes"]:
+    for row in server.info()["processes"]:
         try:
             total += psutil.Process(row["pid"]).memory_full_info().pss
         except psutil.NoSuchProcess:
