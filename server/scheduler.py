@@ -32,8 +32,10 @@ from server.pool import Pool
 from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
 
-# Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always.
-SHORT_BATCH_MS = 5.0
+# Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always. Not
+# to a longer one, for what is sent ahead meets no company: where 32 clients of a small model wait
+# for their answers, batches were half as large and 7-10 % fewer requests were served.
+SHORT_BATCH_MS = 1.5
 # A parked engine has given its memory back: its first batch takes about twice as long, and those
 # who wait have waited for a GPU before.
 COLD_CAP_MS = BATCH_CAP_MS / 2
