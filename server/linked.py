@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from server.messages import CPU, ROW_LIMIT_BYTES, EngineHello
 from server.turns import Entry
 
+# A client that has its answer sends its next text within so long, for each text of the batch.
+RETURN_MS = 0.25
+# Waiting for them is worth at most this share of a batch, and only where a batch is of so many.
+MOST_HELD, FEWEST_HELD = 0.4, 8
+# Enough of them are back.
+BACK = 0.8
 
 @dataclass(slots=True, eq=False)
 class Run:
@@ -28,7 +34,9 @@ class LinkedEngine:
 
     hello: EngineHello
     runs: deque[Run]
-    free_at: float = -math.inf  # when it had finished its last batch
+    free_at: float = -math.inf  # when it had finished its last batch, of so many texts
+    last_texts: int = 0
+    last_ms: float = 0.0
     is_leaving: bool = False
     is_cold: bool = False       # it has run nothing since it was parked
 
@@ -40,6 +48,19 @@ class LinkedEngine:
     def most_rows(self) -> int:
         """Of a batch: their logits must fit into one message."""
         return max(ROW_LIMIT_BYTES // (4 * self.hello.classes), 1)
+
+    def holds_until(self, queued: int) -> float:
+        """Until when to give it nothing though it is free and `queued` texts wait, monotonic s.
+
+        Clients that wait for answers come back together, but the first of them a moment before the
+        others: without this a large batch is followed by one of two texts, and everybody waits for
+        both. Small batches are of clients who do not wait, or of few.
+        """
+        held_ms = RETURN_MS * self.last_texts
+        if (self.last_texts < FEWEST_HELD or held_ms > MOST_HELD * self.last_ms
+                or queued >= BACK * self.last_texts):
+            return -math.inf
+        return self.free_at + held_ms / 1e3
 
     def find(self, number: int) -> Run | None:
         """The batch of that number; None for one that it has not."""

@@ -77,4 +77,4 @@ class Pool:
         self._paces[kind].observe(
             sum(entry.cost_ms for entry in run.entries) * self._speed_of(kind),
             1e3 * (now - max(run.sent_at, engine.free_at)), run.cost_ms)
-        engine.free_at = now
+        engine.free_at, engine.last_texts, engine.last_ms = now, len(run.entries), infer_ms

@@ -67,6 +67,7 @@ class Scheduler:
         self._sent_state: State | None = None
         self._last_state = self._state()
         self._state_due = -math.inf
+        self._held_until = math.inf
         self._actions: list[object] = []
 
     # ---- fronts -------------------------------------------------------------------------
@@ -299,9 +300,9 @@ class Scheduler:
     def next_timer(self, now: float) -> float | None:
         """When `take_actions` has something to send though no event came since its last call; None
         for never."""
-        if self._last_state == self._sent_state:
-            return None
-        return max(now, self._state_due)
+        due = math.inf if self._last_state == self._sent_state else max(now, self._state_due)
+        due = min(due, self._held_until)
+        return None if due == math.inf else due
 
     def _state(self) -> State:
         return State(self.is_ready, len(self.pool.serving()), self.incarnation,
@@ -316,6 +317,7 @@ class Scheduler:
         while any([self._fill_lane(engine, place, depth, now) for depth in (0, 1)
                    for engine in self.pool.gpus() for place in (0, 1)]):
             pass
+        self._held_until = math.inf
         for depth in (0, 1):
             serving = self.pool.serving()
             for engine in self.pool.engines.values():
@@ -325,6 +327,8 @@ class Scheduler:
                     continue
                 if len(engine.runs) != depth or depth and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
                     continue
+                if depth == 0 and self._holds(engine, now):
+                    continue
                 idle = sum(not other.runs for other in serving)
                 rows = engine.most_rows
                 entries = self._queue.choose_suspects(self.pool.costs[CPU], rows, now)
@@ -333,6 +337,15 @@ class Scheduler:
                     entries = self._queue.choose(self.pool.costs[CPU], rows, 1 / max(idle, 1),
                                                  cap_ms, now)
                 self._run(engine, entries, now)
+
+    def _holds(self, engine: LinkedEngine, now: float) -> bool:
+        """Whether a free CPU engine is kept for those who come back; nobody of high waits for it.
+        """
+        until = engine.holds_until(self._queue.count)
+        if until <= now or self._queue.first_class() == HIGH:
+            return False
+        self._held_until = min(self._held_until, until)
+        return True
 
     def _cap_ms(self, engines: int, now: float) -> float:
         """How long a CPU engine's batch may take. One client's backlog does not count: newcomers
