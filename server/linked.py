@@ -11,7 +11,7 @@ from server.turns import Entry
 # A client that has its answer sends its next text within so long, for each text of the batch.
 RETURN_MS = 0.25
 # Waiting for them is worth at most this share of a batch, and only where a batch is of so many.
-MOST_HELD, FEWEST_HELD = 0.4, 8
+MOST_HELD, FEWEST_HELD = 0.4, 4
 # Enough of them are back.
 BACK = 0.8
 

@@ -327,9 +327,9 @@ class Scheduler:
                     continue
                 if len(engine.runs) != depth or depth and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
                     continue
-                if depth == 0 and self._holds(engine, now):
-                    continue
                 idle = sum(not other.runs for other in serving)
+                if depth == 0 and idle == 1 and self._holds(engine, now):
+                    continue
                 rows = engine.most_rows
                 entries = self._queue.choose_suspects(self.pool.costs[CPU], rows, now)
                 if not entries and serves:
@@ -339,8 +339,7 @@ class Scheduler:
                 self._run(engine, entries, now)
 
     def _holds(self, engine: LinkedEngine, now: float) -> bool:
-        """Whether a free CPU engine is kept for those who come back; nobody of high waits for it.
-        """
+        """Whether the one free CPU engine is kept for those who come back; nobody of high waits."""
         until = engine.holds_until(self._queue.count)
         if until <= now or self._queue.first_class() == HIGH:
             return False

@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.messages import HIGH, LOW
 from server.linked import BACK, FEWEST_HELD, RETURN_MS
+from server.messages import HIGH, LOW
 from tests.scheduler_desk import Desk
 
 TEXTS = 10
@@ -58,3 +58,16 @@ def test_scheduler_client_who_comes_later_waits_for_nobody():
     desk.ask()
     desk.act()
     assert [len(batch) for batch in desk.jobs_at(0)] == [1]
+
+
+def test_scheduler_nobody_waits_while_another_engine_is_free():
+    desk = Desk(engines=2)
+    for connection in range(2 * TEXTS):
+        desk.ask(connection=connection)
+    desk.act()
+    desk.now = 1.0
+    desk.finish(0, ms=10)
+    desk.finish(1, ms=10)
+    desk.ask()
+    desk.act()
+    assert [len(batch) for index in (0, 1) for batch in desk.jobs_at(index)] == [1]
