@@ -2,8 +2,8 @@
 
 Suspects run first, on CPU engines: each alone, or those that a GPU engine fell over together.
 Else the class is chosen (high, unless it has had its share while low waits), and jobs are taken in
-turn up to a cap in milliseconds. Nothing waits for company: batches grow because work is queued,
-never because a timer says so.
+turn up to a cap in milliseconds. Batches grow because work is queued; an engine that is free waits
+for more only as server.linked says.
 """
 
 import math
