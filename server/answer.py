@@ -34,6 +34,11 @@ class Renderer:
         self._model = f'"model": {model}, "model_version": {version}'
         self._scores = "{" + ", ".join(
             label.replace("%", "%%") + ": %.6f" for label in self._labels) + "}"
+        # What most requests get, in one piece.
+        self._label_bytes = [label.encode() for label in self._labels]
+        self._plain = (f'{{"label": %b, "score": %.6f, "scores": {self._scores}, "trace_id": %b, '
+                       f'{self._model.replace("%", "%%")}, "tokens": %d, "truncated": %b%b, '
+                       '"latency_ms": %.3f}').encode()
 
     def winner(self, row: Row) -> tuple[int, list[float]]:
         """The index of the best label (the first of equals) and all scores, [C]."""
@@ -43,6 +48,13 @@ class Renderer:
     def one(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool,
             top_k: int | None, trace_id: str, latency_ms: float) -> bytes:
         """The JSON answer to one text; `winner` is what `winner()` gave, None for a failed row."""
+        if winner is not None and top_k is None and not want_logits:
+            index, values = winner
+            return self._plain % (
+                self._label_bytes[index], values[index], *values, _quote(trace_id).encode(),
+                row.tokens, b"true" if row.truncated else b"false",
+                b"" if row.user_id is None else b', "user_id": ' + _quote(row.user_id).encode(),
+                latency_ms)
         fields = self._fields(row, winner, want_logits, top_k)
         return (f'{{{fields[0]}"trace_id": {_quote(trace_id)}, {self._model}, {fields[1]}, '
                 f'"latency_ms": {latency_ms:.3f}}}').encode()

@@ -10,12 +10,13 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 
+from loader.tokenizers.id_runs import IdRuns
 from loader.tokenizers.table import Tokenizer
 from loader.wire import FAILED
 from model.grid import bucket
 from server import log
 from server.answer import Renderer, Row
-from server.body import ClassifyBody, TextItem, read_json, read_text
+from server.body import ClassifyBody, TextItem, read_json, read_plain, read_text
 from server.connection import Exchange
 from server.errors import ClientError
 from server.inflight import InFlight, Outcome
@@ -23,8 +24,9 @@ from server.messages import CACHE, ENGINE_KINDS, Result
 from server.messages import Row as JobRow
 from server.metrics import Page
 from server.metrics_schema import LENGTH_BUCKETS, MAX_LABELS
-from server.replies import JSON, Replies, outcome_error
-from server.routes import TEXT
+from server.replies import JSON as JSON_TYPE
+from server.replies import Replies, outcome_error
+from server.routes import JSON, TEXT
 
 # A longer body is worked on in pieces, after everybody's sockets were served.
 INLINE_BYTES = 8 << 10
@@ -64,8 +66,8 @@ class Classifier:
         self.counters = Counters(page, card)
         self.max_tokens = card["max_tokens"]
         self.takes_pairs = card["pair_types"] > 1
-        self._tokenizer = tokenizer
         self._id_code = "H" if card["id_bytes"] == 2 else "I"
+        self._runs = IdRuns(tokenizer, self._id_code, self.max_tokens)
         self._max_texts = settings.max_texts
         self._may_cut = settings.truncate == "auto"
         self._logs_text = settings.log_text
@@ -77,8 +79,8 @@ class Classifier:
 
     def encode(self, text: str, pair: str | None) -> tuple[JobRow, bool]:
         """(what travels to an engine, whether the text was cut)."""
-        encoding = self._tokenizer.encode(text, pair, self.max_tokens)
-        return self.row(encoding.ids, encoding.split), encoding.truncated
+        tokens, split, ids, was_cut = self._runs.encode(text, pair)
+        return JobRow(tokens, split, ids), was_cut
 
     def row(self, ids: Sequence[int], split: int) -> JobRow:
         """Token ids as they travel to an engine."""
@@ -95,16 +97,28 @@ class Classifier:
         """
         if len(content) > INLINE_BYTES:
             return self._work(exchange, content)
-        body = read_text(content) if exchange.plan.kind == TEXT \
-            else read_json(content, self._max_texts)
-        if len(body.texts) == 1:
-            begun = time.perf_counter()
-            job, text = self._encode(body.texts[0])
-            self._open(exchange, body, [job], [text], time.perf_counter() - begun)
-        else:
-            for _ in self._encode_all(exchange, body):
-                continue
+        is_json = exchange.plan.kind == JSON
+        text = read_plain(content) if is_json else None
+        if text is not None:
+            self._start_one(exchange, text)
+            return None
+        body = read_json(content, self._max_texts) if is_json else read_text(content)
+        for _ in self._encode_all(exchange, body):
+            continue
         return None
+
+    def _start_one(self, exchange: Exchange, text: str) -> None:
+        """The short way of what most clients send: one text, and nothing asked beside it."""
+        begun = time.perf_counter()
+        job, was_cut = self.encode(text, None)
+        if was_cut and not self._may_cut:
+            raise self._too_long()
+        spent_s = time.perf_counter() - begun
+        self.counters.tokenize_seconds.observe(spent_s)
+        if self._logs_text:
+            self._log(exchange, [text])
+        exchange.details = False, False, None, ((None, job.tokens, was_cut),), spent_s * 1000
+        exchange.group = self.open(exchange, exchange, (job,), exchange.plan.priority)
 
     def _work(self, exchange: Exchange, content: bytes) -> Iterator[None]:
         body = read_text(content) if exchange.plan.kind == TEXT \
@@ -136,16 +150,21 @@ class Classifier:
                               "text_pair out")
         job, was_cut = self.encode(text, pair)
         if was_cut and not self._may_cut:
-            raise ClientError(422, "text_too_long", f"a text has more than {self.max_tokens} "
-                              "tokens; shorten it or start with --truncate auto")
+            raise self._too_long()
         return job, (user_id, job.tokens, was_cut)
+
+    def _too_long(self) -> ClientError:
+        return ClientError(422, "text_too_long", f"a text has more than {self.max_tokens} tokens; "
+                           "shorten it or start with --truncate auto")
+
+    def _log(self, exchange: Exchange, texts: list[str]) -> None:
+        log.event("request", trace_id=self.replies.trace_id(exchange), texts=texts)
 
     def _open(self, exchange: Exchange, body: ClassifyBody, jobs: list[JobRow],
               texts: list[Text], spent_s: float) -> None:
         self.counters.tokenize_seconds.observe(spent_s)
         if self._logs_text:
-            log.event("request", trace_id=self.replies.trace_id(exchange),
-                      texts=[text for text, _, _ in body.texts])
+            self._log(exchange, [text for text, _, _ in body.texts])
         # Not the texts themselves, which may be megabytes.
         exchange.details = body.many, body.logits, body.top_k, texts, spent_s * 1000
         exchange.group = self.open(exchange, exchange, jobs, exchange.plan.priority)
@@ -189,7 +208,7 @@ class Classifier:
         else:
             content = renderer.one(row, winner, wants_logits, top_k, trace, latency_ms)
         fields = self.timing_fields(results[at], texts[at][1], tokenize_ms, latency_ms)
-        self.replies.send(exchange, 200, content, JSON, now, fields, latency_ms)
+        self.replies.send(exchange, 200, content, JSON_TYPE, now, fields, latency_ms)
 
     def judge(self, text: Text, result: Result | None) -> tuple[Row, tuple | None]:
         """(row, winner of the renderer) of a text; counts the prediction.

@@ -71,13 +71,17 @@ class Clients:
             whole = connection.receive(now)
             if whole is not None:
                 head, content = whole
-                exchange = connection.begin(head)
-                exchange.plan = plan = self._routes.plan(head)
+                plan = self._routes.plan(head)
                 if plan.refusal is not None and content:
+                    exchange = connection.begin(head)
+                    exchange.plan = plan
                     self._replies.refuse(exchange, plan.refusal, now)
                 else:
-                    self._requests.take(connection.body_read(now), content, now)
-                if connection.only_waits:
+                    exchange = connection.begin_whole(head, now)
+                    exchange.plan = plan
+                    self._requests.take(exchange, content, now)
+                # The connection rested before, so that most have but to wait for the answer now.
+                if not (exchange.status or exchange.closes or exchange.stream is not None):
                     return
             elif not connection.is_lingering:
                 self._advance(connection, now)

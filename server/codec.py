@@ -17,6 +17,7 @@ from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSIO
 _HEADER = struct.Struct("<HHI")
 _GROUP = struct.Struct("<QQdBII")       # group, connection, deadline, priority, count, here
 _JOB = struct.Struct("<QIIIBB")         # job, tokens, split, ids' bytes, deaths, sends
+_GROUP_OF_ONE = struct.Struct(_GROUP.format + _JOB.format[1:])
 _RESULT = struct.Struct("<QBBHHIIH")    # job, status, kind, engine, batch size, µs, µs, classes
 _REFUSED = struct.Struct("<QBI")        # group, reason, retry ms
 _NOTE = struct.Struct("<QB")            # job, deaths
@@ -48,6 +49,15 @@ def encode_jobs(groups: Iterable[Group]) -> list[bytes]:
     size, heads = _HEADER.size, 0
     for group in groups:
         jobs, at = group.jobs, 0
+        if len(jobs) == 1:      # most requests: one call for both heads
+            job = jobs[0]
+            need = _GROUP_OF_ONE.size + len(job.ids)
+            if need <= LIMIT_BYTES - size:
+                parts += (_GROUP_OF_ONE.pack(
+                    group.group, group.connection, group.deadline, group.priority, group.count, 1,
+                    job.job, job.tokens, job.split, len(job.ids), job.deaths, job.sends), job.ids)
+                size, heads = size + need, heads + 1
+                continue
         while at < len(jobs):
             taken: list[bytes] = []
             room = LIMIT_BYTES - size - _GROUP.size
@@ -170,13 +180,15 @@ def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
 
 def _read_results(data: bytes, count: int) -> tuple[Results, int]:
     results, at = [], _HEADER.size
+    read, head_size, size = _RESULT.unpack_from, _RESULT.size, len(data)
     for _ in range(count):
-        *head, classes = _RESULT.unpack_from(data, at)
-        at += _RESULT.size
+        job, status, kind, engine, batch_size, queue_us, infer_us, classes = read(data, at)
+        at += head_size
         end = at + 4 * classes
-        if end > len(data) or head[2] > CACHE:
-            raise MessageError(f"result of job {head[0]} does not fit")
-        results.append(Result(*head, data[at:end]))
+        if end > size or kind > CACHE:
+            raise MessageError(f"result of job {job} does not fit")
+        results.append(Result(job, status, kind, engine, batch_size, queue_us, infer_us,
+                              data[at:end]))
         at = end
     return Results(results), at
 

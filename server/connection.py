@@ -138,7 +138,7 @@ class Connection:
         elif self.reading is not None or not self.is_closing:
             if not self.parser.started:
                 self._request_at = now
-                if self.may_pull and self.reading is None:
+                if self.rests:
                     whole = self.parser.take_whole(data)
                     if whole is not None:
                         return whole
@@ -152,12 +152,12 @@ class Connection:
                     or self.has_ended or self.is_stalled or self.parser.started
                     or self.mask != select.EPOLLIN)
 
-    @property
-    def only_waits(self) -> bool:
-        """Whether an answer that is not known yet is all that is to be done."""
-        return (len(self.exchanges) == 1 and self.reading is None and not self._out
-                and not (self.is_gone or self.is_closing or self.is_stalled or self.has_ended)
-                and self.mask == select.EPOLLIN and self.exchanges[0].stream is None)
+    def begin_whole(self, head: Head, now: float) -> Exchange:
+        """Opens the exchange of a request that `receive` gave whole."""
+        exchange = Exchange(self, head, now)
+        self.exchanges.append(exchange)
+        self.is_closing = exchange.closes
+        return exchange
 
     def begin(self, head: Head | None) -> Exchange:
         """Opens the exchange of a head, or of bytes that are none."""

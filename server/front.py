@@ -19,7 +19,7 @@ from server import codec, link, log
 from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
-from server.connection import NEVER, Connection
+from server.connection import Connection
 from server.doors import CONNECTIONS_IN_ALL, SPARE_DESCRIPTORS, Doors
 from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
 from server.messages import MessageError
@@ -31,11 +31,12 @@ from server.requests import Requests, log_fault
 from server.routes import Routes
 from server.status import Status
 
-LONGEST_WAIT_S = 0.1        # the page's sign of life, and a look at the neighbours
+LOOK_S = 0.1                # the page's sign of life, a look at timers and at the neighbours
 EVENTS_A_TURN = 32
 MESSAGES_S = 0.008          # a turn's share for the dispatcher's messages
 RELINK_S = 0.02
 LATE_S = 1.0                # a turn that begins so late was stopped: clients get their time again
+LEAVING = ("replaced", "draining")
 IDLE_COLLECT_S = 30.0       # collect garbage while nothing happens, at most so often
 
 
@@ -72,7 +73,7 @@ class Front:
             self.poll, _capacity(settings.fronts), spec.shared_listeners)
         self.requests.settle = self.clients.settle
         self.requests.hear_master = self._read_control
-        self.clients.on_close = self.doors.released
+        self.clients.on_close = self._see_off
         self.link: link.Link | None = None
         self.relink_at = now
         self.is_watching_room = False
@@ -80,10 +81,11 @@ class Front:
         self.has_told_open = self.has_told_drained = False
         self.rehearsal: Rehearsal | None = None
         self._messages: deque[bytes] = deque()
+        self._look_at = 0.0         # when timers and neighbours are looked at, at the latest
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
         self._collected_at = now
-        self._turn_peak = self.page.gauge("front_turn_seconds_max")
+        self._turn_peak, self._peak_s = self.page.gauge("front_turn_seconds_max"), 0.0
         self._hits = self.page.counter("cache_total", result="hit")
         self._open_connections = self.page.gauge("connections")
         self._open_requests = self.page.gauge("inflight")
@@ -104,17 +106,20 @@ class Front:
     def turn(self) -> None:
         """Waits for something to do, and does a bounded share of it."""
         asleep_at = time.monotonic()
-        wait_s = self._wait_s(asleep_at)
+        due_at = self._due_at(asleep_at)
+        # Rounded up to a millisecond, so that what is waited for is due when the wait ends.
+        wait_s = max(0.001, due_at - asleep_at) if due_at > asleep_at else 0.0
         events = self.poll.poll(wait_s, EVENTS_A_TURN)
         now = time.monotonic()
         self.page.turn(now)
         self._loading_s = 0.0
         if now - asleep_at - wait_s > LATE_S:
             self._patient_until = now + LATE_S
-        self.replies.tick()
-        has_orders, knocks = False, []
+        if now >= self._look_at:
+            self.replies.tick()
+        has_orders, knocks, connections = False, [], self.clients.connections
         for number, mask in events:
-            connection = self.clients.connections.get(number)
+            connection = connections.get(number)
             if connection is not None:
                 self._serve(connection, mask)
             elif self.link is not None and number == self.link.fileno():
@@ -126,7 +131,8 @@ class Front:
         # Last, because a new client may get the descriptor of one that left in this very turn.
         for number in knocks:
             self._let_in(number)
-        self._take_messages(now)
+        if self._messages:
+            self._take_messages(now)
         # After the link: what a dead dispatcher had sent counts before its death does.
         if has_orders:
             self._read_control()
@@ -134,25 +140,29 @@ class Front:
             self.clients.go_on(time.monotonic())
         if self.requests.work:
             self.requests.go_on()
-        self._look_at_timers(time.monotonic())
+        later = time.monotonic()
+        # What was due before this turn, or is now and then; what a turn makes due waits for the
+        # next, which begins at once.
+        if later >= due_at or has_orders or self.phase in LEAVING:
+            self._look_at_timers(later)
         self._act()
         ended = time.monotonic()
-        self._turn_peak.raise_to(ended - now - self._loading_s)
-        self._open_connections.set(len(self.clients.connections))
-        self._open_requests.set(self.inflight.open_groups)
+        if ended - now - self._loading_s > self._peak_s:
+            self._peak_s = ended - now - self._loading_s
+            self._turn_peak.raise_to(self._peak_s)
         if not events and ended - self._collected_at > IDLE_COLLECT_S:
             self._collected_at = ended
             gc.collect()
 
-    def _wait_s(self, now: float) -> float:
+    def _due_at(self, now: float) -> float:
+        """When the next turn has something to do, whether or not a socket has."""
         if self.clients.again or self.requests.work or self._messages:
-            return 0.0
+            return now
         timer = self.inflight.next_timer(now)
-        until = min(now + LONGEST_WAIT_S, self.clients.next_timer(), self.requests.next_timer(),
-                    NEVER if timer is None else timer,
-                    NEVER if self.link is not None else self.relink_at)
-        # Rounded up to a millisecond, so that what is waited for is due when the wait ends.
-        return max(0.001, until - now) if until > now else 0.0
+        due_at = min(self._look_at, self.clients.next_timer(), self.requests.next_timer())
+        if timer is not None and timer < due_at:
+            due_at = timer
+        return due_at if self.link is not None else min(due_at, self.relink_at)
 
     def _serve(self, connection: Connection, mask: int) -> None:
         now = time.monotonic()
@@ -171,23 +181,36 @@ class Front:
         self.clients.let_in(
             self.doors.accept(listener, len(self.clients.connections), now), now)
 
+    def _see_off(self) -> None:
+        self.doors.released()
+        self._look_at = 0.0
+
     def _look_at_timers(self, now: float) -> None:
+        self._look_at = now + LOOK_S
+        self._open_connections.set(len(self.clients.connections))
+        self._open_requests.set(self.inflight.open_groups)
         self.doors.watch(now)
-        if self.doors.is_open and not self.has_told_open:
+        if not self.has_told_open and self.doors.is_open:
             self.has_told_open = True
             self.control.send({"type": "opened"})
         last = self.doors.last_clients(len(self.clients.connections), now)
         if last:
             self.clients.let_in(last, now)
+        # Sockets first: what has come counts before a deadline does.
+        if self.link is not None:
+            self._receive(link.MESSAGES_A_READ)
         if self._messages:
-            return      # sockets first: what has come counts before a deadline does
+            self._take_messages(now)
+            if self._messages:
+                self._look_at = now
+                return
         self.inflight.tick(now)
         self.requests.tick(now)
         if self.rehearsal is not None:
             self._tell_tested(self.rehearsal.tick(now))
         if now >= self._patient_until:
             self.clients.expire(now)
-        if self.phase in ("replaced", "draining") and not self.has_told_drained \
+        if self.phase in LEAVING and not self.has_told_drained \
                 and not self.clients.connections and self.doors.is_closed:
             self.has_told_drained = True
             self.control.send({"type": "drained"})
@@ -206,7 +229,12 @@ class Front:
     def _serve_link(self, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self.link.flush()
-        messages, has_ended = self.link.receive()
+        # One: there is rarely a second, and asking for it in vain costs as much as a read. What
+        # else has come is there in the next turn.
+        self._receive(1)
+
+    def _receive(self, most: int) -> None:
+        messages, has_ended = self.link.receive(most)
         self._messages.extend(messages)
         if has_ended:
             self._unlink(time.monotonic())
@@ -243,13 +271,17 @@ class Front:
             if self.inflight.hits:
                 self._hits.add(self.inflight.hits)
                 self.inflight.hits = 0
-            for action in self.inflight.take_actions():
+            actions = self.inflight.take_actions()
+            if not actions:
+                break
+            for action in actions:
                 kind = type(action)
-                if kind is Finish and action.group == GROUP:
-                    self._tell_tested(self.rehearsal.judge(
-                        action.outcome, self.status.card, time.monotonic()))
-                elif kind is Finish:
-                    self.requests.finish(action.group, action.outcome)
+                if kind is Finish:
+                    if action.group != GROUP:
+                        self.requests.finish(action.group, action.outcome)
+                    else:
+                        self._tell_tested(self.rehearsal.judge(
+                            action.outcome, self.status.card, time.monotonic()))
                 elif kind is SendGroups:
                     self._send(codec.encode_jobs(action.groups))
                 elif kind is SendHello:
@@ -318,7 +350,7 @@ class Front:
                 self._rehearse()
         elif phase == "serving":
             self.doors.open()
-        elif phase in ("replaced", "draining"):
+        elif phase in LEAVING:
             self.page.set_state(DRAINING)
             self.replies.is_draining = True
             if phase == "replaced":

@@ -24,6 +24,7 @@ from server.messages import (CACHE, FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFO
 
 # Jobs sent again in one turn after a new link, so that a full front stays responsive.
 RESEND_SLICE_JOBS = 256
+MOST_SENDS = 255            # that a job is told of
 NEVER = math.inf
 
 
@@ -43,7 +44,7 @@ class Limits:
     cache_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)      # every request makes one, and a frozen one takes four times as long
 class Outcome:
     """How a group ended: "ok", "refused", "failed", "deadline", "aged", "outage", "not_ready".
 
@@ -72,33 +73,26 @@ class SendCancel:
     cancel: Cancel
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)      # as an Outcome
 class Finish:
     group: int
     outcome: Outcome
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
-    number: int
-    connection: int
-    priority: int
-    deadline: float
+class _Group(Group):
+    """A group as it travels at first, `jobs` those that no cache knew, and what is kept of it."""
+
     partial: bool
     opened_at: float
-    jobs: list["_Job"]
     results: list[Result | None]
     remaining: int
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
-    number: int
-    group: _Group
+class _Job(Job):
+    held: _Group
     index: int
-    row: Row
-    deaths: int = 0
-    sends: int = 0
     dispatcher_faults: int = 0
 
 
@@ -147,15 +141,18 @@ class InFlight:
         """Why a new request would not be taken, known before it is even tokenised."""
         if not self.is_ready:
             return Outcome("not_ready", reason="the model is still being loaded", retry_ms=1000)
-        self._note_service(now)
-        if now - self._served_at > self.limits.outage_s:
+        state, limits = self.state, self.limits
+        if self._is_linked and state.engines:
+            self._served_at = now
+        elif now - self._served_at > limits.outage_s:
             return Outcome("outage", reason="no engine is running", retry_ms=1000)
-        state = self.state
         wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
-        limits, times = self.limits, 1 if self._known is None else 2
-        if wait_ms > limits.max_wait_ms and self._known is None:
-            return Outcome("refused", reason="wait",
-                           retry_ms=int(wait_ms - limits.max_wait_ms) + 1)
+        times = 2
+        if self._known is None:
+            times = 1
+            if wait_ms > limits.max_wait_ms:
+                return Outcome("refused", reason="wait",
+                               retry_ms=int(wait_ms - limits.max_wait_ms) + 1)
         if self._groups and (len(self._jobs) >= times * limits.max_jobs
                              or self._bytes >= times * limits.max_bytes):
             return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
@@ -168,16 +165,20 @@ class InFlight:
         `group` must be new in this life of the front; `rows` is not empty; `deadline` is
         monotonic seconds; in a `partial` group a row that fails does not fail the others.
         """
-        held = _Group(group, connection, priority, NEVER if deadline is None else deadline,
-                      partial, now, [], [None] * len(rows), len(rows))
+        jobs: list[_Job] = []
+        held = _Group(group, connection, priority, NEVER if deadline is None else deadline, 0,
+                      jobs, partial, now, [None] * len(rows), len(rows))
+        number = self._next_job
         for index, row in enumerate(rows):
             if self._known is not None and self._answer(held, index, row):
                 continue
-            job = _Job(self._next_job, held, index, row)
-            self._next_job += 1
-            self._jobs[job.number] = job
+            job = _Job(number, row.tokens, row.split, 0, 0, row.ids, held, index)
+            self._jobs[number] = job
+            number += 1
             self._bytes += len(row.ids)
-            held.jobs.append(job)
+            jobs.append(job)
+        self._next_job = number
+        held.count = len(jobs)
         self._groups[group] = held
         if not held.remaining:
             self._finish(held, Outcome("ok", held.results))
@@ -225,7 +226,7 @@ class InFlight:
         """The master's verdict on a dispatcher, before or after its link's end is seen; blames the
         job that it was given alone."""
         job = self._given_alone.pop(incarnation, None)
-        if job is None or not is_fault or job.number not in self._jobs:
+        if job is None or not is_fault or job.job not in self._jobs:
             return
         job.dispatcher_faults += 1
         if job.dispatcher_faults >= FAULTS_TO_BLAME:
@@ -270,14 +271,16 @@ class InFlight:
 
     def next_timer(self, now: float) -> float | None:
         """When `tick` or `take_actions` has work next, in monotonic seconds; None for never."""
-        if self._unsent or self._actions or self._may_send_suspect():
+        if self._unsent or self._actions or (self._suspects and self._may_send_suspect()):
             return now
-        while self._deadlines and self._deadlines[0][1] not in self._groups:
-            heapq.heappop(self._deadlines)
-        times = [self._deadlines[0][0]] if self._deadlines else []
-        if self._groups:
-            times.append(next(iter(self._groups.values())).opened_at + self.limits.max_age_s)
-        return min(times, default=None)
+        deadlines, due = self._deadlines, None
+        while deadlines and deadlines[0][1] not in self._groups:
+            heapq.heappop(deadlines)
+        for held in self._groups.values():      # the oldest
+            due = held.opened_at + self.limits.max_age_s
+            break
+        return due if not deadlines else deadlines[0][0] if due is None \
+            else min(due, deadlines[0][0])
 
     def take_actions(self) -> list[object]:
         """What to do now, in order: SendHello, SendCancel, SendGroups, Finish."""
@@ -285,9 +288,10 @@ class InFlight:
             if self._cancelled:
                 self._actions.append(SendCancel(Cancel(self._cancelled)))
                 self._cancelled = []
-            groups = self._next_groups()
-            if groups:
-                self._actions.append(SendGroups(groups))
+            if self._unsent or self._suspects:
+                groups = self._next_groups()
+                if groups:
+                    self._actions.append(SendGroups(groups))
         actions, self._actions = self._actions, []
         return actions
 
@@ -295,7 +299,14 @@ class InFlight:
         groups, budget = [], RESEND_SLICE_JOBS
         while self._unsent and budget > 0:
             held = self._unsent.popleft()
-            jobs = [job for job in held.jobs if job.number in self._jobs]
+            if not held.jobs[0].sends:      # never sent; then it is whole, or has ended
+                if held.group in self._groups:
+                    for job in held.jobs:
+                        job.sends = 1
+                    groups.append(held)
+                    budget -= held.count
+                continue
+            jobs = [job for job in held.jobs if job.job in self._jobs]
             together = [job for job in jobs if job.sends < SENDS_BEFORE_ALONE]
             self._suspects.extend(job for job in jobs if job.sends >= SENDS_BEFORE_ALONE)
             if together:
@@ -303,9 +314,9 @@ class InFlight:
                 budget -= len(together)
         while self._may_send_suspect():
             job = self._suspects.popleft()
-            if job.number in self._jobs:
+            if job.job in self._jobs:
                 self._alone = self._given_alone[self.state.incarnation] = job
-                groups.append(_message(job.group, [job]))
+                groups.append(_message(job.held, [job]))
         return groups
 
     def _may_send_suspect(self) -> bool:
@@ -321,38 +332,40 @@ class InFlight:
             self._fail(job)
         else:
             if result.kind == CACHE and self._known is not None:
-                self._known.put(key_of(job.row), result.logits)
-            job.group.results[job.index] = result
+                self._known.put(key_of(job), result.logits)
+            job.held.results[job.index] = result
             self._close(job)
 
     def _fail(self, job: _Job) -> None:
-        if job.group.partial:
+        if job.held.partial:
             self._close(job)
         else:
-            self._finish(job.group, Outcome("failed"))
+            self._finish(job.held, Outcome("failed"))
 
     def _close(self, job: _Job) -> None:
         """One job has its end; the group's is reached with its last."""
         self._drop(job)
-        job.group.remaining -= 1
-        if not job.group.remaining:
-            self._finish(job.group, Outcome("ok", job.group.results))
+        held = job.held
+        held.remaining -= 1
+        if not held.remaining:
+            del self._groups[held.group]
+            self._actions.append(Finish(held.group, Outcome("ok", held.results)))
 
     def _finish(self, held: _Group, outcome: Outcome) -> None:
         self._forget(held)
-        self._actions.append(Finish(held.number, outcome))
+        self._actions.append(Finish(held.group, outcome))
 
     def _forget(self, held: _Group) -> None:
-        del self._groups[held.number]
+        del self._groups[held.group]
         for job in held.jobs:
-            if job.number in self._jobs:
+            if job.job in self._jobs:
                 self._drop(job)
                 if job.sends and self._is_linked:
-                    self._cancelled.append(job.number)
+                    self._cancelled.append(job.job)
 
     def _drop(self, job: _Job) -> None:
-        del self._jobs[job.number]
-        self._bytes -= len(job.row.ids)
+        del self._jobs[job.job]
+        self._bytes -= len(job.ids)
         if job is self._alone:
             self._alone = None
 
@@ -362,10 +375,7 @@ class InFlight:
 
 
 def _message(held: _Group, jobs: Sequence[_Job]) -> Group:
-    """The group as it travels; `count` is that of the jobs that travel now."""
-    parts = []
+    """A part of the group as it travels; `count` is that of the jobs that travel now."""
     for job in jobs:
-        job.sends += 1
-        parts.append(Job(job.number, job.row.tokens, job.row.split, job.deaths, min(job.sends, 255),
-                         job.row.ids))
-    return Group(held.number, held.connection, held.priority, held.deadline, len(parts), parts)
+        job.sends = min(job.sends + 1, MOST_SENDS)
+    return Group(held.group, held.connection, held.priority, held.deadline, len(jobs), jobs)

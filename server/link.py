@@ -87,10 +87,10 @@ class Link:
                 return
             waiting.popleft()
 
-    def receive(self) -> tuple[list[bytes], bool]:
-        """(messages, whether the link has ended); at most MESSAGES_A_READ at once."""
+    def receive(self, most: int = MESSAGES_A_READ) -> tuple[list[bytes], bool]:
+        """(messages, whether the link has ended); at most `most` at once."""
         messages: list[bytes] = []
-        while len(messages) < MESSAGES_A_READ:
+        while len(messages) < most:
             try:
                 data, _, flags, _ = self.socket.recvmsg(LIMIT_BYTES)
             except (BlockingIOError, InterruptedError):

@@ -178,27 +178,34 @@ class Requests:
 
     def finish(self, group: int, outcome: Outcome) -> None:
         """A group in flight came to its end."""
-        target = self.classifier.targets.pop(group, None)
+        classifier = self.classifier
+        target = classifier.targets.pop(group, None)
         if target is None:
             return
         now = time.monotonic()
-        stream = target.owner if type(target) is Window else None
-        exchange = target if stream is None else stream.exchange
+        if type(target) is Window:
+            self._finish_window(target, outcome, now)
+            return
+        target.group = 0
         try:
-            if stream is not None:
-                stream.ended(target, outcome, now)
-            elif outcome.kind == "ok":
-                exchange.group = 0
+            if outcome.kind == "ok":
                 self._returns.answered(now)
-                self.classifier.finish(exchange, outcome)
+                classifier.finish(target, outcome)
             else:
-                exchange.group = 0
-                self.refuse(exchange, outcome, now)
+                self.refuse(target, outcome, now)
         except Exception as error:
-            self._fault(exchange, error)
-        if stream is not None and stream.is_over:
+            self._fault(target, error)
+        self.settle(target.connection, now)
+
+    def _finish_window(self, window: Window, outcome: Outcome, now: float) -> None:
+        stream = window.owner
+        try:
+            stream.ended(window, outcome, now)
+        except Exception as error:
+            self._fault(stream.exchange, error)
+        if stream.is_over:
             self._end_stream(stream)
-        self.settle(exchange.connection, now)
+        self.settle(stream.exchange.connection, now)
 
     def abandon(self, exchange: Exchange) -> None:
         """The client left: gives up what is queued for it."""
@@ -232,7 +239,9 @@ class Requests:
 
     def next_timer(self) -> float:
         """When `tick` has work next, monotonic seconds."""
-        return min((stream.next_timer() for stream in self._streams), default=NEVER)
+        if not self._streams:
+            return NEVER
+        return min(stream.next_timer() for stream in self._streams)
 
     def tick(self, now: float) -> None:
         """Tries again what was refused for the moment."""

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from server.body import ClassifyBody, TextItem, read_json, read_text
+from server.body import ClassifyBody, TextItem, read_json, read_plain, read_text
 from server.errors import ClientError
 
 LIMIT = 8
@@ -123,3 +123,24 @@ def test_read_text_body_is_the_text():
     with pytest.raises(ClientError) as refused:
         read_text(b"a\xff")
     assert refused.value.code == "invalid_utf8"
+
+
+@pytest.mark.parametrize("body,code", REFUSED, ids=range(len(REFUSED)))
+def test_read_plain_broken_body_is_left_to_the_reader(body, code):
+    assert read_plain(body) is None
+
+
+def test_read_plain_gives_the_text_that_the_reader_gives_or_nothing():
+    texts = ["", "a", "two words", "quo\"te", "back\\slash", "\u00a3", "\U0001f600", "x" * 9000]
+    found = 0
+    for text in texts:
+        for is_ascii in (True, False):
+            for form in ('{"text": %s}', '{"text":%s}', ' {"text": %s}', '{"text": %s }',
+                         '{"text": %s, "user_id": 1}', '{"text": %s}\n'):
+                body = (form % json.dumps(text, ensure_ascii=is_ascii)).encode()
+                plain = read_plain(body)
+                assert plain is None or read_json(body, LIMIT) == ClassifyBody(
+                    [TextItem(plain, None, None)], False, False, None)
+                assert plain in (text, None)
+                found += plain is not None
+    assert found == 4 * len(texts)

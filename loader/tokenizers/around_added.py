@@ -47,7 +47,7 @@ class AroundAdded(Tokenizer):
 
     def parts(self, text: str) -> Iterator[list[int]]:
         """The ids some at a time, after a bounded piece of work; last ones first if so cut."""
-        yield from self._parts_back(text) if self._cuts_left else self._parts(text)
+        yield from self._parts_back(text) if self.cuts_left else self._parts(text)
 
     def read(self, text: str) -> Iterator[list[int]]:
         """The ids in order, some or none at a time, the text never cut but at added tokens."""

@@ -6,7 +6,8 @@ is kept, and only as many are asked for as the limit can hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 # Texts up to this long, in code points, are tokenised whole at once.
@@ -44,13 +45,18 @@ class Tokenizer:
     """One vocabulary with its settings. Not for several threads at once."""
 
     def __init__(self, frame: Frame, cuts_left: bool) -> None:
-        self._frame = frame
-        self._cuts_left = cuts_left
+        self.frame = frame
+        self.cuts_left = cuts_left
         self._around = len(frame.start) + len(frame.end)
 
     def ids(self, text: str) -> list[int]:
         """All ids of a text, without specials around it; a fresh list."""
         raise NotImplementedError
+
+    def joiner(self, code: str) -> Callable[[str], bytes]:
+        """A function that gives the ids of a short text as `array(code, self.ids(text)).tobytes()`
+        does; a kind that remembers chunks of texts remembers their bytes for it."""
+        return lambda text: array(code, self.ids(text)).tobytes()
 
     def parts(self, text: str) -> Iterator[list[int]]:
         """The same ids some at a time, or none, after a bounded piece of work; where the left side
@@ -71,13 +77,13 @@ class Tokenizer:
         ids, kept = self.ids(text), max_tokens - self._around
         is_cut = len(ids) > kept
         if is_cut:
-            ids = ids[len(ids) - kept:] if self._cuts_left else ids[:kept]
-        ids = [*self._frame.start, *ids, *self._frame.end]
+            ids = ids[len(ids) - kept:] if self.cuts_left else ids[:kept]
+        ids = [*self.frame.start, *ids, *self.frame.end]
         return Encoding(ids, len(ids), is_cut)
 
     def steps(self, text: str, pair: str | None, max_tokens: int) -> Iterator[Encoding | None]:
         """As `encode`, in pieces of some milliseconds at most: None while there is more to do."""
-        start, between, end, zeros = self._frame
+        start, between, end, zeros = self.frame
         first, second = _Counted(self, text), _Counted(self, pair or "")
         budget = max_tokens - self._around - (len(between) if pair else 0)
         yield from first.reach(budget + 1)
@@ -105,7 +111,7 @@ class Tokenizer:
 
     def _kept(self, ids: list[int], count: int) -> list[int]:
         """`count` ids of those read, in the order of the text."""
-        return ids[:count][::-1] if self._cuts_left else ids[:count]
+        return ids[:count][::-1] if self.cuts_left else ids[:count]
 
 
 class _Counted:

@@ -72,7 +72,7 @@ class Unigram(Tokenizer):
         # Tokens are looked for in the normal form of all that is between two others.
         has_chunks = self._has_chunks and not (self._has_normalized
                                                and len(text) > WHOLE_CHARACTERS)
-        yield from self._parts_back(text, has_chunks) if self._cuts_left else \
+        yield from self._parts_back(text, has_chunks) if self.cuts_left else \
             self._parts(text, has_chunks)
 
     def _parts(self, text: str, has_chunks: bool) -> Iterator[list[int]]:

@@ -8,7 +8,8 @@ is too long or too sparse for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from loader.tokenizers.bert_normalizer import Casing, Normalizer
@@ -49,9 +50,20 @@ class WordPiece(Tokenizer):
             text = text.replace("\n", " ")  # as good a space, and commoner as a chunk's end
         return list(chain.from_iterable(map(self._chunks.__getitem__, text.split(" "))))
 
+    def joiner(self, code: str) -> Callable[[str], bytes]:
+        """As `ids`, of bytes."""
+        chunks = ChunkCache(lambda chunk: array(code, self._chunk_ids(chunk)).tobytes())
+        look_up = chunks.__getitem__
+
+        def join(text: str) -> bytes:
+            if "\n" in text:
+                text = text.replace("\n", " ")
+            return b"".join(map(look_up, text.split(" ")))
+        return join
+
     def parts(self, text: str) -> Iterator[list[int]]:
         """The ids some at a time, after a bounded piece of work; last ones first if so cut."""
-        yield from self._parts_back(text) if self._cuts_left else self._parts(text)
+        yield from self._parts_back(text) if self.cuts_left else self._parts(text)
 
     def _parts(self, text: str) -> Iterator[list[int]]:
         at = 0

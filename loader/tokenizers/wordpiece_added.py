@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -33,6 +33,13 @@ class WordPieceAroundAdded(AroundAdded):
         if self._added.has_raw(text) or self._looks_twice:
             return list(chain.from_iterable(self.read(text)))
         return self._plain.ids(text)
+
+    def joiner(self, code: str) -> Callable[[str], bytes]:
+        """As `ids`, of bytes."""
+        plain, general = self._plain.joiner(code), super().joiner(code)
+        if self._looks_twice:
+            return general
+        return lambda text: general(text) if self._added.has_raw(text) else plain(text)
 
     def piece_ids(self, piece: str) -> Iterator[list[int]]:
         """The ids of a piece, normalised or not, some at a time after a bounded piece of work."""

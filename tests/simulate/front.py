@@ -1,12 +1,13 @@
 """The front of the simulation: the real requests in flight, with clients, doors and a rehearsal."""
 
+from server import codec
 from server.inflight import (Finish, InFlight, Outcome, SendCancel, SendGroups, SendHello)
-from server.messages import Jobs, Notes, Results, Row
+from server.messages import Notes, Results, Row
 from tests.simulate.roles import House, stamped
 from tests.simulate.world import EOF, End, Process, pipe
 
 # The rehearsal's group and its text.
-TEST_GROUP, TEST_IDS = -1, b"test"
+TEST_GROUP, TEST_IDS = 1 << 63, b"test"
 
 
 class Front(Process):
@@ -121,7 +122,9 @@ class Front(Process):
                     for job in group.jobs:
                         self.house.reached["job sent again"] += job.sends > 1
                         self.house.reached["job sent alone"] += job.sends > 5
-                self.link.send(Jobs(action.groups))
+                # What travels is a copy, as it is between processes.
+                for message in codec.encode_jobs(action.groups):
+                    self.link.send(codec.decode(message))
             elif isinstance(action, SendCancel):
                 self.house.reached["cancel"] += 1
                 self.link.send(action.cancel)

@@ -50,7 +50,7 @@ class House:
     def real_faults(self, front: Process, job: int) -> int | None:
         """The faults of an open job of a front; None for one that it does not hold any more."""
         held = front.held._jobs.get(job)
-        return None if held is None else self.faults[held.row.ids]
+        return None if held is None else self.faults[held.ids]
 
     def connect(self, end: End, generation: int) -> None:
         """A link's far end, in the backlog of a generation's dispatcher."""
