@@ -88,7 +88,7 @@ def measure_rate(flags: list[str], texts: Path, rounds: int, seconds: float, mod
 
 
 def main() -> None:
-    options = read_options("bench.cache", (3, 3), (5, 8))
+    options = read_options("bench.cache", (3, 2), (5, 8))
     some = list(dict.fromkeys(read_texts(options.texts)))[:200 if options.is_short else 500]
     measure_latency(options.flags, some, options.rounds, options.name)
     measure_rate(options.flags, options.texts, options.rounds, options.seconds, options.name)

@@ -37,7 +37,7 @@ from bench.figures import ROOT
 from bench.front import TEXTS
 from bench.ours import PRECISIONS, Model, Ours, Unoffered
 from bench.peers.contender import PeerContender, PeerError
-from bench.peers.venv import FOLDER, environment, missing
+from bench.peers.venv import FOLDER, environment, files_of, missing
 from bench.random_bert import write_base
 from bench.rounds import Contender, fastest_mode, time_in_turn
 from loader.errors import CheckpointError
@@ -45,8 +45,8 @@ from loader.errors import CheckpointError
 MODEL = ROOT / "models" / "sms-spam"
 GRID = ((1, 16), (1, 64), (1, 128), (8, 32), (32, 16), (8, 64), (8, 128), (4, 256), (32, 64))
 GRID_SHORT = ((1, 16), (1, 128), (8, 32), (32, 16))
-ROUNDS, ROUNDS_SHORT = 15, 5
-RAGGED_TEXTS = 125
+ROUNDS, ROUNDS_SHORT = 15, 3
+RAGGED_TEXTS, RAGGED_SHORT = 125, 64
 CALIBRATION_TEXTS = 300
 SEED = 11
 PEER_CONTENDERS = {
@@ -92,7 +92,7 @@ def open_contenders(stack: contextlib.ExitStack, model: Model, python: str | Non
             print(error, file=sys.stderr)
     if python is None:
         return contenders
-    cache = FOLDER / "models" / f"{model.name}-{model.card['version']}"
+    cache = files_of(model.name, model.card["version"])
     calibration = some(model.encode(read_texts(options.calibrate or options.texts[0])),
                        CALIBRATION_TEXTS)
     for peer in options.peer:
@@ -121,10 +121,11 @@ def measure_grid(model: Model, contenders: Sequence[Contender], options: argpars
     report_grid(model.name, results)
 
 
-def measure_ragged(model: Model, contenders: Sequence[Contender], path: Path,
+def measure_ragged(model: Model, contenders: Sequence[Contender], path: Path, count: int,
                    rounds: int) -> None:
-    """The file's texts as one batch: padding engines in buckets, one by one, and at their best."""
-    rows = some(model.encode(read_texts(path)), RAGGED_TEXTS)
+    """`count` of the file's texts as one batch: padding engines in buckets, one by one, and at
+    their best."""
+    rows = some(model.encode(read_texts(path)), count)
     entries = []
     for one in contenders:
         if one.key in PRECISIONS:
@@ -136,9 +137,10 @@ def measure_ragged(model: Model, contenders: Sequence[Contender], path: Path,
     report_ragged(model.name, path.name, rows, time_in_turn(entries, rows, rounds))
 
 
-def measure_invariance(model: Model, contenders: Sequence[Contender], path: Path) -> None:
+def measure_invariance(model: Model, contenders: Sequence[Contender], path: Path,
+                       count: int) -> None:
     """Each text alone, then in other company: all, moved, half of them, equals."""
-    rows = some(model.encode(read_texts(path)), RAGGED_TEXTS)
+    rows = some(model.encode(read_texts(path)), count)
     report_invariance(model.name, path.name, rows, contenders)
 
 
@@ -151,7 +153,7 @@ def draw_roofline(model: Model, contenders: Sequence[Contender], options: argpar
     batches = {f"{texts}x{tokens}": same_length(texts, tokens, vocab)
                for texts, tokens in options.shapes if tokens <= model.card["max_tokens"]}
     if not options.base:
-        batches |= {path.name: some(model.encode(read_texts(path)), RAGGED_TEXTS)
+        batches |= {path.name: some(model.encode(read_texts(path)), options.ragged)
                     for path in options.texts}
     ours = [one for one in contenders if isinstance(one, Ours)]
     measure_roofline(model.name, model.card["settings"], ours, batches, rounds)
@@ -160,7 +162,8 @@ def draw_roofline(model: Model, contenders: Sequence[Contender], options: argpar
 def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(prog="python -m bench.engine")
     parser.add_argument("--short", action="store_true",
-                        help=f"{ROUNDS_SHORT} rounds and a few shapes, else {ROUNDS} rounds")
+                        help=f"{ROUNDS_SHORT} rounds, a few shapes, {RAGGED_SHORT} ragged texts, "
+                             f"else {ROUNDS} rounds, {RAGGED_TEXTS} texts")
     parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
     parser.add_argument("--texts", type=Path, nargs="+", default=[TEXTS],
                         help="files of ragged texts, one a line, last column")
@@ -177,6 +180,7 @@ def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER",
                         help="beside eager, which the others are compared with; as in figures")
     options = parser.parse_args()
+    options.ragged = RAGGED_SHORT if options.short else RAGGED_TEXTS
     options.shapes = options.shapes or (GRID_SHORT if options.short else GRID)
     return parser, options
 
@@ -215,12 +219,12 @@ def main() -> None:
         if options.roofline:
             draw_roofline(model, contenders, options, rounds)
         if options.invariance:
-            measure_invariance(model, contenders, options.texts[0])
+            measure_invariance(model, contenders, options.texts[0], options.ragged)
         if options.roofline or options.invariance:
             return
         measure_grid(model, contenders, options, rounds)
         for path in [] if options.base else options.texts:
-            measure_ragged(model, contenders, path, rounds)
+            measure_ragged(model, contenders, path, options.ragged, rounds)
 
 
 if __name__ == "__main__":

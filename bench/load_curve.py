@@ -33,6 +33,7 @@ from bench.options import read_options
 from bench.running import Server
 
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.5, 2.0)
+LOADS_SHORT = (0.1, 0.5, 0.7, 0.9, 1.0, 2.0)
 # The answers that a round needs for a percentile: two are beyond it, so that it is not the worst.
 COUNTS = {"p50": 4, "p90": 20, "p99": 200, "p99.9": 2000}
 CONNECTIONS_MOST = 12_000  # a queue of --max-wait-ms must fit in, and the server's own bound of it
@@ -44,9 +45,9 @@ class Curve:
     """Rounds of open-loop runs against one server, and what they measured."""
 
     def __init__(self, server: Server, texts: Sequence[str], capacity_rps: float,
-                 facts: Mapping[str, object]) -> None:
+                 loads: Sequence[float], facts: Mapping[str, object]) -> None:
         self._server, self._texts, self._capacity_rps = server, texts, capacity_rps
-        self._facts = facts
+        self._loads, self._facts = loads, facts
         self._runs: dict[float, list[Run]] = {}
         self._connections = allowed_connections(CONNECTIONS_MOST)
 
@@ -67,7 +68,8 @@ class Curve:
     def measure(self, rounds: int, seconds: float) -> None:
         """All loads once a round."""
         for number in range(rounds):
-            for load in (*LOADS[number % len(LOADS):], *LOADS[:number % len(LOADS)]):
+            first = number % len(self._loads)
+            for load in (*self._loads[first:], *self._loads[:first]):
                 run = self.offer(load, seconds * (OVERLOAD_TIMES if load > 1 else 1))
                 self._runs.setdefault(load, []).append(run)
                 print(f"round {number + 1} of {rounds}, {load:.0%} of capacity done",
@@ -75,7 +77,7 @@ class Curve:
 
     def report(self) -> None:
         """Emits latencies, goodput and refusals of each load."""
-        for load in LOADS:
+        for load in self._loads:
             self._report_load(load, [summary(run) for run in self._runs[load]])
 
     def _report_load(self, load: float, found: Sequence[dict]) -> None:
@@ -99,11 +101,12 @@ class Curve:
 
     def report_retries(self, seconds: float) -> None:
         """Twice the capacity, and a client that does as Retry-After says."""
-        found = summary(self.offer(LOADS[-1], seconds, obey_retry_after=True))
+        twice = self._loads[-1]
+        found = summary(self.offer(twice, seconds, obey_retry_after=True))
         if found["retried"]:
             emit("load.retry_ok", found["retried_ok"] / found["retried"], "of refused requests",
                  retried=found["retried"], refusals_obeyed=found["refusals_obeyed"],
-                 planned=found["planned"], took_s=found["took_s"], load=LOADS[-1], **self._facts)
+                 planned=found["planned"], took_s=found["took_s"], load=twice, **self._facts)
 
 
 def _added(found: Sequence[dict], field: str) -> dict[str, int]:
@@ -126,11 +129,12 @@ def measure_capacity(server: Server, texts: Path, rounds: int, seconds: float,
 
 
 def main() -> None:
-    options = read_options("bench.load_curve", (3, 4), (5, 10))
+    options = read_options("bench.load_curve", (3, 3), (5, 10))
     facts = {"model": options.name, "texts": options.texts.name, "engines": options.engines}
     with Server(options.flags) as server:
         capacity = measure_capacity(server, options.texts, options.rounds, options.seconds, facts)
-        curve = Curve(server, read_texts(options.texts), capacity, facts)
+        curve = Curve(server, read_texts(options.texts), capacity,
+                      LOADS_SHORT if options.is_short else LOADS, facts)
         curve.measure(options.rounds, options.seconds)
         curve.report()
         curve.report_retries(options.seconds)

@@ -16,7 +16,7 @@ from bench.table import render
 
 PEAK_ROWS = (64, 256, 1024)
 PEAK_TIMES = 3
-PROFILES = 5  # whose median is taken: the profiler's clock counts neighbours too
+PROFILES = 3  # whose median is taken: the profiler's clock counts neighbours too
 # Operators by what they are for; the first word found in an operator's name decides.
 PARTS = (("softmax", ("softmax",)),
          ("attention", ("scaled_dot_product", "bmm")),

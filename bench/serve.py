@@ -118,7 +118,7 @@ def measure_index(texts: Path) -> None:
 
 
 def main() -> None:
-    options = read_options("bench.serve", (3, 4), (5, 10))
+    options = read_options("bench.serve", (3, 2), (5, 10))
     measure_index(options.texts)
     measure_ready(options.model, options.rounds)
     with Server(options.flags) as server:

@@ -5,26 +5,31 @@
 Texts of mixed lengths (those of bench/traffic.json) in a closed loop; memory is that of all
 processes of the server, shared pages counted once (PSS). One JSON line a figure:
 
-soak.growth         of memory over the second half, by a line through its samples; a share
+soak.growth         of memory over the second half, by a line through its samples; a share. The line
+                    takes the median of each two samples' slopes, which a few that a front's or an
+                    engine's moment has moved do not change
 soak.errors         answers that were not 2xx, and socket errors
-soak.back_s         after a burst of 32 texts of the model's full length at once: until memory is
-                    again within 2 % of what it was before
+soak.back_s         after a burst of requests of 32 texts of the model's full length at once: from
+                    the last answer until memory is again within 2 % of what it was before
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import random
 import socket
-import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 
 from bench.client import Driver, read_answer
-from bench.figures import ROOT, emit
+from bench.figures import ROOT, emit, median
 from bench.load import traffic
 from bench.neighbours import LONG_TEXT
 from bench.running import Server
@@ -32,23 +37,35 @@ from bench.running import Server
 MODEL = ROOT / "models" / "sms-spam"
 PROFILE = ROOT / "bench" / "traffic.json"
 CONNECTIONS = 64
-SAMPLE_S = 5.0
+SAMPLES = 120       # over all the time, but no closer than
+SAMPLE_S = 1.0
 BURST_TEXTS, BURSTS = 32, 4
 NEAR = 1.02
 BACK_LIMIT_S = 120.0
+LOOK_S = 0.05
 SEED = 32452843
 IDLE_S = 3.0        # after load, until engines have given back what they do not need
 
 
 def memory_mb(server: Server) -> float:
-    """PSS of all processes of the server, in MB."""
+    """PSS of the server's first process and all that descend from it, in MB."""
+    first = psutil.Process(server.process.pid)
     total = 0
-    for row in server.info()["processes"]:
-        try:
-            total += psutil.Process(row["pid"]).memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
+    for process in (first, *first.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that ended meanwhile
+            total += process.memory_full_info().pss
     return total / 1e6
+
+
+def growth_of_second_half(samples: Sequence[tuple[float, float]]) -> float:
+    """By how much of its median memory grew over the second half of the samples (seconds, MB).
+
+    Example: 100, 100, 101, 102, 103 and 104 MB, a second apart, give 2 / 103.
+    """
+    half = samples[len(samples) // 2:]
+    slopes = [(later[1] - one[1]) / (later[0] - one[0])
+              for one, later in itertools.combinations(half, 2)]
+    return median(slopes) * (half[-1][0] - half[0][0]) / median([size for _, size in half])
 
 
 def measure_growth(server: Server, texts: Path, minutes: float, **facts: object) -> None:
@@ -57,18 +74,17 @@ def measure_growth(server: Server, texts: Path, minutes: float, **facts: object)
     begun = time.perf_counter()
     driver = Driver(server.url, texts, CONNECTIONS, 60 * minutes)
     while driver.is_running():
-        time.sleep(SAMPLE_S)
+        time.sleep(max(SAMPLE_S, 60 * minutes / SAMPLES))
         samples.append((time.perf_counter() - begun, memory_mb(server)))
         print(f"\r{samples[-1][0]:.0f} s: {samples[-1][1]:.1f} MB", end="", file=sys.stderr)
     print(file=sys.stderr)
     load = driver.finish()
-    half = [sample for sample in samples if 30 * minutes <= sample[0] <= 60 * minutes]
-    times, sizes = zip(*half)
-    line = statistics.linear_regression(times, sizes)
-    growth = line.slope * (times[-1] - times[0]) / statistics.fmean(sizes)
-    emit("soak.growth", growth, "of memory", minutes=minutes,
-         first_mb=round(samples[0][1], 1), middle_mb=round(half[0][1], 1),
-         last_mb=round(half[-1][1], 1), requests_per_s=load.requests_per_s, **facts)
+    # The last sample may be of the time after the load.
+    samples = samples[:-1]
+    emit("soak.growth", growth_of_second_half(samples), "of memory", minutes=minutes,
+         first_mb=round(samples[0][1], 1), middle_mb=round(samples[len(samples) // 2][1], 1),
+         last_mb=round(samples[-1][1], 1), samples=len(samples),
+         requests_per_s=load.requests_per_s, **facts)
     emit("soak.errors", load.socket_errors + sum(load.others.values()), "answers",
          others=load.others, socket_errors=load.socket_errors, **facts)
 
@@ -77,22 +93,28 @@ def measure_burst(server: Server, **facts: object) -> None:
     """Long texts at once, and how long memory takes to come back."""
     time.sleep(IDLE_S)
     before = memory_mb(server)
-    body = json.dumps({"texts": [LONG_TEXT] * BURST_TEXTS}).encode()
-    head = b"POST /infer HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n" % len(body)
-    connections = [socket.create_connection((server.host, server.port), BACK_LIMIT_S)
-                   for _ in range(BURSTS)]
-    for connection in connections:
-        connection.sendall(head + body)
-    statuses = [read_answer(connection)[0] for connection in connections]
-    for connection in connections:
-        connection.close()
-    begun, peak = time.perf_counter(), memory_mb(server)
-    now = peak
+    peak = before
+    with ThreadPoolExecutor(BURSTS) as clients:
+        bursts = [clients.submit(ask_long_texts, server) for _ in range(BURSTS)]
+        while not all(burst.done() for burst in bursts):
+            time.sleep(LOOK_S)
+            peak = max(peak, memory_mb(server))
+    begun, now = time.perf_counter(), memory_mb(server)
     while now > NEAR * before and time.perf_counter() - begun < BACK_LIMIT_S:
-        time.sleep(0.2)
+        time.sleep(LOOK_S)
         now = memory_mb(server)
     emit("soak.back_s", time.perf_counter() - begun, "s", before_mb=round(before, 1),
-         after_mb=round(peak, 1), then_mb=round(now, 1), statuses=statuses, **facts)
+         peak_mb=round(peak, 1), then_mb=round(now, 1),
+         statuses=[burst.result() for burst in bursts], **facts)
+
+
+def ask_long_texts(server: Server) -> int:
+    """The status of one request of BURST_TEXTS texts of the model's full length."""
+    body = json.dumps({"texts": [LONG_TEXT] * BURST_TEXTS}).encode()
+    head = b"POST /infer HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection((server.host, server.port), BACK_LIMIT_S) as connection:
+        connection.sendall(head + body)
+        return read_answer(connection)[0]
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench import load_curve
-from bench.load_curve import COUNTS, LOADS, OVERLOAD_TIMES, Curve
+from bench.load_curve import COUNTS, LOADS_SHORT, OVERLOAD_TIMES, Curve
 from bench.load_report import Outcome
 
 CAPACITY_RPS = 100.0
@@ -39,7 +39,7 @@ class FakeClient:
 def curve(monkeypatch):
     FakeClient.runs = []
     monkeypatch.setattr(load_curve, "Client", FakeClient)
-    return Curve(FakeServer(), ["a text"], CAPACITY_RPS, FACTS)
+    return Curve(FakeServer(), ["a text"], CAPACITY_RPS, LOADS_SHORT, FACTS)
 
 
 def figures(said: str) -> list[dict]:
@@ -48,12 +48,12 @@ def figures(said: str) -> list[dict]:
 
 def test_load_curve_every_load_runs_once_a_round_in_an_order_that_moves_on(curve):
     curve.measure(3, 4.0)
-    assert len(FakeClient.runs) == 3 * len(LOADS)
-    first = [FakeClient.runs[number * len(LOADS)] for number in range(3)]
-    for (planned, seconds, _), load in zip(first, LOADS):
+    assert len(FakeClient.runs) == 3 * len(LOADS_SHORT)
+    first = [FakeClient.runs[number * len(LOADS_SHORT)] for number in range(3)]
+    for (planned, seconds, _), load in zip(first, LOADS_SHORT):
         assert planned == pytest.approx(load * CAPACITY_RPS * seconds, rel=0.5)
     longer = [seconds for _, seconds, _ in FakeClient.runs if seconds > 4.0]
-    assert longer == [4.0 * OVERLOAD_TIMES] * 3 * sum(load > 1 for load in LOADS)
+    assert longer == [4.0 * OVERLOAD_TIMES] * 3 * sum(load > 1 for load in LOADS_SHORT)
 
 
 def test_load_curve_reports_what_was_answered_and_refused(curve, capsys):
@@ -62,7 +62,7 @@ def test_load_curve_reports_what_was_answered_and_refused(curve, capsys):
     found = figures(capsys.readouterr().out)
     good = {one["load"]: one["value"] for one in found if one["figure"] == "load.goodput"}
     refused = {one["load"]: one["value"] for one in found if one["figure"] == "load.refused"}
-    assert list(good) == list(LOADS)
+    assert list(good) == list(LOADS_SHORT)
     assert good[2.0] == pytest.approx(1.0) and good[0.1] == pytest.approx(0.1, rel=0.5)
     assert refused[2.0] == pytest.approx(0.5, abs=0.05) and refused[0.1] == 0
     assert all(len(one["runs"]) == 2 and one["model"] == "fake" for one in found)

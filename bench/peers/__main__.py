@@ -27,59 +27,38 @@ peers.change          the largest |Δlogit| of a text between alone and in compa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.client import Load, drive, read_texts
 from bench.figures import ROOT, emit, median
 from bench.front import ENGINE_CONNECTIONS, TEXTS
 from bench.load_plan import assemble, read_bands
+from bench.ours import Model
+from bench.peers.bundle import served_folder
 from bench.peers.company import change_in_company
 from bench.peers.contender import PeerContender, PeerError
-from bench.peers.served import ServedPeer, processor_s
-from bench.peers.settings import STARTS, Settings, as_facts, tune
-from bench.peers.venv import FOLDER, environment, missing
-from bench.running import Server
+from bench.peers.search import known_settings, search
+from bench.peers.settings import STARTS, Settings
+from bench.peers.standing import OURS, Round, Standing, Under
+from bench.peers.venv import FOLDER, environment, files_of, missing
 from server.cores import usable_cores
 
 MODEL = ROOT / "models" / "sms-spam"
 PROFILE = ROOT / "bench" / "traffic.json"
 PROFILE_TEXTS = 1000
 SEED = 7919
-OURS = "firebrick"
 SHORT = "short"
 TRAFFICS = (SHORT, "profile")
 ROUNDS, ROUND_S = 9, 8.0
 ROUNDS_SHORT, ROUND_SHORT_S = 3, 2.0
-TRIAL_S, WARMING_S, ALONE_S = 3.0, 1.0, 2.0
+WARMING_S, ALONE_S = 1.0, 2.0
 COMPANY_TEXTS, COMPANY_ROUNDS = 125, 4
-
-
-class Round(NamedTuple):
-    """One server under load for some seconds; `cpu_ms` of all its processes a request."""
-
-    load: Load
-    cpu_ms: float
-
-
-class Under(NamedTuple):
-    """A server that is up: its address, its first process, how it is set up."""
-
-    url: str
-    pid: int
-    setup: str
-
-    def round(self, texts: Path, connections: int, seconds: float) -> Round:
-        begun = processor_s(self.pid)
-        load = drive(self.url, texts, connections, seconds)
-        return Round(load, (processor_s(self.pid) - begun) / max(load.responses, 1) * 1e3)
 
 
 class Bench:
@@ -88,8 +67,7 @@ class Bench:
     def __init__(self, folder: str, python: str, options: argparse.Namespace) -> None:
         self.folder, self.python, self.options = folder, python, options
         self.name = Path(folder).resolve().name
-        self.cache = FOLDER / "models" / self.name
-        self.workers = usable_cores()
+        self.cache = files_of(self.name, Model(folder).card["version"])
         self.rounds, self.seconds = (ROUNDS_SHORT, ROUND_SHORT_S) if options.short \
             else (ROUNDS, ROUND_S)
 
@@ -110,64 +88,40 @@ class Bench:
                     usable[engine] = False
         return [peer for peer in self.options.peer if usable[STARTS[peer][0].engine]]
 
-    def serve(self, settings: Settings) -> ServedPeer:
-        return ServedPeer(self.python, settings, self.folder, self.cache, self.workers)
+    def measure(self, peers: Sequence[str], mixed: Path) -> None:
+        """Everything about one model; `mixed` are the texts of the profile. What is measured in
+        turn is up together, and nothing starts twice."""
+        folder, kind = served_folder(self.folder, self.options.texts, self.cache)
+        facts = {"model": self.name, "texts": self.options.texts.name}
+        with Standing(self.python, self.folder, self.cache, usable_cores()) as standing:
+            standing.serve_ours(folder, kind)
+            for traffic in self.options.traffic:
+                texts = self.options.texts if traffic == SHORT else mixed
+                self.measure_traffic(standing, {
+                    peer: self.settings(standing, peer, traffic, texts) for peer in peers},
+                    texts, facts | {"traffic": traffic})
 
-    def settings(self, peer: str, traffic: str, texts: Path) -> Settings:
+    def settings(self, standing: Standing, peer: str, traffic: str, texts: Path) -> Settings:
         """The best settings: searched for, or in a short run those of the last search."""
-        start, axes = STARTS[peer]
         store = self.cache / "settings.json"
-        known = json.loads(store.read_text("utf-8")) if store.is_file() else {}
         if self.options.short:
-            return Settings(**known[f"{peer} {traffic}"]) if f"{peer} {traffic}" in known else start
+            return known_settings(store, self.name, peer, traffic)
+        return search(standing, store, peer, traffic, texts)
 
-        def rate(tried: Settings) -> float:
-            try:
-                with self.serve(tried) as server:
-                    under = Under(server.url, server.pid, tried.describe())
-                    drive(server.url, texts, ENGINE_CONNECTIONS, WARMING_S)
-                    found = under.round(texts, ENGINE_CONNECTIONS, TRIAL_S)
-            except PeerError as error:
-                print(error, file=sys.stderr)
-                return 0.0
-            print(f"{self.name} {traffic} {tried.peer}: {under.setup}: "
-                  f"{found.load.requests_per_s:.0f}/s, {found.cpu_ms:.3g} ms of processor time",
-                  file=sys.stderr)
-            return found.load.requests_per_s
-
-        best = tune(start, axes, rate)
-        store.write_text(json.dumps(known | {f"{peer} {traffic}": as_facts(best)}, indent=1))
-        return best
-
-    def measure(self, peers: Sequence[str], traffic: str, texts: Path) -> None:
-        """Everything about one kind of traffic; the servers are up together."""
-        chosen = {peer: self.settings(peer, traffic, texts) for peer in peers}
-        facts = {"model": self.name, "traffic": traffic, "texts": self.options.texts.name}
-        with self.all_up(chosen) as servers:
-            report(self.in_turn(servers, texts, ENGINE_CONNECTIONS, self.seconds), servers, facts)
-            if traffic == SHORT:
-                self.report_company(servers, facts)
-        if traffic != SHORT:
+    def measure_traffic(self, standing: Standing, chosen: Mapping[str, Settings], texts: Path,
+                        facts: Mapping[str, str]) -> None:
+        """Everything about one kind of traffic."""
+        servers = standing.all_up(chosen)
+        report(self.in_turn(servers, texts, ENGINE_CONNECTIONS, self.seconds), servers, facts)
+        if facts["traffic"] != SHORT:
             return
-        alone = {peer: settings.alone() for peer, settings in chosen.items()}
-        with self.all_up(alone) as servers:
-            rounds = self.in_turn(servers, texts, 1, min(ALONE_S, self.seconds / 2))
-            for server, found in rounds.items():
-                runs = [one.load.p50_ms for one in found]
-                emit("peers.alone_p50_ms", median(runs), "ms", runs, server=server, connections=1,
-                     client=found[0].load.client, setup=servers[server].setup, **facts)
-
-    @contextlib.contextmanager
-    def all_up(self, chosen: Mapping[str, Settings]) -> Iterator[dict[str, Under]]:
-        """Ours and the peers, until the end of the block."""
-        with contextlib.ExitStack() as stack:
-            ours = stack.enter_context(Server(["--model", self.folder]))
-            precision = json.loads(ours.get("/info"))["model"]["precision"]
-            servers = {OURS: Under(ours.url, ours.process.pid, precision)}
-            for peer, settings in chosen.items():
-                server = stack.enter_context(self.serve(settings))
-                servers[peer] = Under(server.url, server.pid, settings.describe())
-            yield servers
+        self.report_company(servers, facts)
+        servers = standing.all_up({peer: one.alone() for peer, one in chosen.items()})
+        rounds = self.in_turn(servers, texts, 1, min(ALONE_S, self.seconds / 2))
+        for server, found in rounds.items():
+            runs = [one.load.p50_ms for one in found]
+            emit("peers.alone_p50_ms", median(runs), "ms", runs, server=server, connections=1,
+                 client=found[0].load.client, setup=servers[server].setup, **facts)
 
     def in_turn(self, servers: Mapping[str, Under], texts: Path, connections: int,
                 seconds: float) -> dict[str, list[Round]]:
@@ -262,8 +216,7 @@ def main() -> None:
         for folder in options.model:
             bench = Bench(folder, python, options)
             peers = bench.prepare()
-            for traffic in options.traffic:
-                bench.measure(peers, traffic, options.texts if traffic == SHORT else mixed)
+            bench.measure(peers, mixed)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,9 @@ STARTS: dict[str, tuple[Settings, Axes]] = {
     "mosec-ct2": (Settings("mosec", "ct2-int8", "256", 16, 1), BATCHED)}
 """By peer where the search begins, which is what short runs serve with, and what it tries."""
 
+FOUND: dict[tuple[str, str, str], Settings] = {}
+"""By model, peer and traffic what a search found."""
+
 
 def tune(start: Settings, axes: Axes, rate: Callable[[Settings], float]) -> Settings:
     """The best settings found by trying each axis in turn; `rate` measures one, more is better."""

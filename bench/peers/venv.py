@@ -57,6 +57,12 @@ def environment(folder: Path, peers: Iterable[str]) -> str:
     return str(python)
 
 
+def files_of(name: str, version: str) -> Path:
+    """Where everything that is made of a model is kept: the engines' files, the setups that were
+    found, our bundle."""
+    return FOLDER / "models" / f"{name}-{version}"
+
+
 def missing(python: str, peer: str) -> str:
     """"", or in one sentence why `peer` cannot run with `python`."""
     tried = subprocess.run([python, "-c", f"import {', '.join(IMPORTS[peer])}"], cwd=ROOT,
