@@ -51,7 +51,8 @@ class Renderer:
         if winner is not None and top_k is None and not want_logits:
             index, values = winner
             return self._plain % (
-                self._label_bytes[index], values[index], *values, _quote(trace_id).encode(),
+                self._label_bytes[index], values[index], *values,
+                encode_basestring(trace_id).encode(),
                 row.tokens, b"true" if row.truncated else b"false",
                 b"" if row.user_id is None else b', "user_id": ' + _quote(row.user_id).encode(),
                 latency_ms)

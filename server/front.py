@@ -75,12 +75,14 @@ class Front:
         self.requests.hear_master = self._read_control
         self.clients.on_close = self._see_off
         self.link: link.Link | None = None
+        self._link_number, self._control_number = -1, self.control.fileno()
         self.relink_at = now
         self.is_watching_room = False
         self.phase = ""
         self.has_told_open = self.has_told_drained = False
         self.rehearsal: Rehearsal | None = None
         self._messages: deque[bytes] = deque()
+        self._ended_at = now        # the last turn
         self._look_at = 0.0         # when timers and neighbours are looked at, at the latest
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
@@ -100,12 +102,13 @@ class Front:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 50, 100_000)
+        self._ended_at = time.monotonic()
         while True:
             self.turn()
 
     def turn(self) -> None:
         """Waits for something to do, and does a bounded share of it."""
-        asleep_at = time.monotonic()
+        asleep_at = self._ended_at
         due_at = self._due_at(asleep_at)
         # Rounded up to a millisecond, so that what is waited for is due when the wait ends.
         wait_s = max(0.001, due_at - asleep_at) if due_at > asleep_at else 0.0
@@ -122,9 +125,9 @@ class Front:
             connection = connections.get(number)
             if connection is not None:
                 self._serve(connection, mask)
-            elif self.link is not None and number == self.link.fileno():
+            elif number == self._link_number:
                 self._serve_link(mask)
-            elif number == self.control.fileno():
+            elif number == self._control_number:
                 has_orders = True
             else:
                 knocks.append(number)
@@ -146,13 +149,13 @@ class Front:
         if later >= due_at or has_orders or self.phase in LEAVING:
             self._look_at_timers(later)
         self._act()
-        ended = time.monotonic()
+        ended = self._ended_at = time.monotonic()
         if ended - now - self._loading_s > self._peak_s:
             self._peak_s = ended - now - self._loading_s
             self._turn_peak.raise_to(self._peak_s)
         if not events and ended - self._collected_at > IDLE_COLLECT_S:
-            self._collected_at = ended
             gc.collect()
+            self._collected_at = self._ended_at = time.monotonic()
 
     def _due_at(self, now: float) -> float:
         """When the next turn has something to do, whether or not a socket has."""
@@ -222,6 +225,7 @@ class Front:
         if self.link is None:
             self.relink_at = now + RELINK_S
             return
+        self._link_number = self.link.fileno()
         self.is_watching_room = False
         self.poll.register(self.link, select.EPOLLIN)
         self.inflight.link_up(now)
@@ -250,13 +254,13 @@ class Front:
                     self._unlink(now)
                 return
             self.inflight.receive(message, now)
-            if time.monotonic() - now > MESSAGES_S:
+            if self._messages and time.monotonic() - now > MESSAGES_S:
                 return
 
     def _unlink(self, now: float) -> None:
         self.poll.unregister(self.link)
         self.link.close()
-        self.link = None
+        self.link, self._link_number = None, -1
         self.relink_at = now + RELINK_S
         # Before the loss is known, so that what the dispatcher had sent is not asked for again.
         while self._messages:

@@ -312,7 +312,7 @@ class InFlight:
             if together:
                 groups.append(_message(held, together))
                 budget -= len(together)
-        while self._may_send_suspect():
+        while self._suspects and self._may_send_suspect():
             job = self._suspects.popleft()
             if job.job in self._jobs:
                 self._alone = self._given_alone[self.state.incarnation] = job
@@ -320,9 +320,9 @@ class InFlight:
         return groups
 
     def _may_send_suspect(self) -> bool:
-        """One at a time, and only once the dispatcher's STATE has said which life it is, so that
-        nobody is blamed for the death of another."""
-        return bool(self._suspects) and self._alone is None and self.state.incarnation > 0
+        """Whether a suspect may go: one at a time, and only once the dispatcher's STATE has said
+        which life it is, so that nobody is blamed for the death of another."""
+        return self._alone is None and self.state.incarnation > 0
 
     def _take_result(self, result: Result) -> None:
         job = self._jobs.get(result.job)

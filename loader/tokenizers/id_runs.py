@@ -7,19 +7,8 @@ is made in between, which for 25 tokens takes half as long.
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
 
 from loader.tokenizers.encoding import WHOLE_CHARACTERS, Tokenizer
-
-
-class IdRun(NamedTuple):
-    """What an Encoding says: how many ids, how many of them have type 0, the ids as native unsigned
-    integers of one size, whether something was cut off."""
-
-    tokens: int
-    split: int
-    ids: bytes
-    truncated: bool
 
 
 class IdRuns:
@@ -37,15 +26,16 @@ class IdRuns:
         self._room = (max_tokens - len(frame.start) - len(frame.end)) * self._id_bytes
         self._cuts_left = tokenizer.cuts_left
 
-    def encode(self, text: str, pair: str | None) -> IdRun:
-        """What Tokenizer.encode gives for `max_tokens`."""
+    def encode(self, text: str, pair: str | None) -> tuple[int, int, bytes, bool]:
+        """What Tokenizer.encode gives for `max_tokens`: (how many ids, how many of them have type
+        0, the ids as native integers, whether something was cut off)."""
         if pair or len(text) > WHOLE_CHARACTERS:
             ids, split, is_cut = self._tokenizer.encode(text, pair, self._max_tokens)
-            return IdRun(len(ids), split, array(self._code, ids).tobytes(), is_cut)
+            return len(ids), split, array(self._code, ids).tobytes(), is_cut
         ids = self._join(text)
         is_cut = len(ids) > self._room
         if is_cut:
             ids = ids[len(ids) - self._room:] if self._cuts_left else ids[:self._room]
         ids = self._start + ids + self._end
         tokens = len(ids) // self._id_bytes
-        return IdRun(tokens, tokens, ids, is_cut)
+        return tokens, tokens, ids, is_cut
