@@ -1,6 +1,7 @@
 """bench/all.py goes on whatever its programs do, and keeps its promise of time."""
 
 import json
+import re
 
 import pytest
 
@@ -58,9 +59,9 @@ def test_all_no_program_gets_more_time_than_is_left(played):
 
 @pytest.mark.parametrize("model", [None, "some-model"])
 @pytest.mark.parametrize("has_peers", [False, True])
-def test_all_the_plan_is_expected_to_fit_into_its_time(model, has_peers):
+def test_all_the_plan_is_expected_to_fit_into_its_time_with_room(model, has_peers):
     plan = make_plan(model, "texts.tsv", has_peers)
-    assert sum(step.expected_s for step in plan) < LIMIT_S
+    assert sum(step.expected_s for step in plan) < 0.9 * LIMIT_S
     names = [step.name for step in plan]
     assert len(set(names)) == len(names)
 
@@ -108,6 +109,8 @@ def test_all_fakes_of_every_kind_end_in_one_page(monkeypatch, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out.splitlines()[-1].endswith("results.html")
     assert "python -m tests.fake_bench hang was ended after 2 s" in err
+    assert re.search(r"^hang took \d+ s, 1 s are planned$", err, re.M)
+    assert "good took" not in err
 
 
 def test_step_command_names_what_lies_elsewhere_without_its_path():

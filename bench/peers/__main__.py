@@ -9,9 +9,12 @@ mosec-ct2     mosec with dynamic batching and CTranslate2 INT8, one worker a cor
 
 Peers run in a scratch environment (bench/peers/venv.py) with the Rust tokenizers and one thread a
 process, set up as serves most: before it measures, the benchmark tries each in several setups and
-keeps the best for next time; --short takes what was found before, or a good one. All servers are
-up, and wrk asks one after another, round by round. One JSON line a figure; `server` is ours or a
-peer, values are medians of rounds, ratios are taken within a round.
+keeps the best for next time; --short takes what was found before, here or elsewhere. As peers get
+files that were exported and quantised for them, ours serves the bundle that tools.build makes of a
+plain checkpoint, in the precision that it takes by itself; --texts, labelled, are what its gate
+judges by. All servers are up, and wrk asks one after another, round by round. One JSON line a
+figure; `server` is ours or a peer, `setup` how it serves, values are medians of rounds, ratios are
+taken within a round.
 
 peers.requests_per_s  at 32 connections, texts of --texts (traffic short) or of mixed lengths with
                       long ones joined of several (profile)
