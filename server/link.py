@@ -92,14 +92,15 @@ class Link:
         messages: list[bytes] = []
         while len(messages) < most:
             try:
-                data, _, flags, _ = self.socket.recvmsg(LIMIT_BYTES)
+                # One byte more than any message has shows that one was cut.
+                data = self.socket.recv(LIMIT_BYTES + 1)
             except (BlockingIOError, InterruptedError):
                 return messages, self._is_broken and not messages
             except ConnectionResetError:
                 # Reported once; reading on gives what the peer had sent, then its end.
                 self._is_broken = True
                 continue
-            if not data or flags & socket.MSG_TRUNC:
+            if not data or len(data) > LIMIT_BYTES:
                 return messages, True
             messages.append(data)
         return messages, False
