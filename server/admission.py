@@ -6,11 +6,13 @@ refused itself and makes nobody else 429. A group is refused as well where its l
 done so late that it may be past --max-age-s: to begin it would be work for nothing.
 """
 
+import math
 from dataclasses import dataclass
 
 from server.dispatch import Policy, Source
 from server.jobqueue import JobQueue
-from server.messages import Group, Reason, Refusal
+from server.messages import CPU, Group, Reason, Refusal
+from server.pool import Pool
 
 # Of the queue's places one connection may have no more than this share.
 CONNECTION_SHARE = 0.5
@@ -26,6 +28,12 @@ class Work:
     cost_ms: float
     alone_ms: float
     drain: float
+
+
+def work_of(pool: Pool, group: Group) -> Work:
+    """What a group asks of these engines."""
+    return Work(sum(pool.costs[CPU].share_ms(job.tokens) for job in group.jobs),
+                pool.alone_ms(len(group.jobs), sum(job.tokens for job in group.jobs)), pool.drain)
 
 
 def refusal(queue: JobQueue, policy: Policy, source: Source, group: Group, now: float,
@@ -46,6 +54,18 @@ def refusal(queue: JobQueue, policy: Policy, source: Source, group: Group, now: 
     if now + (wait_ms + work.alone_ms) / 1e3 > group.deadline:
         return Refusal(group.group, Reason.DEADLINE, int(wait_ms) + 1)
     return None
+
+
+def is_let_in(queue: JobQueue, policy: Policy, group: Group, drain: float) -> bool:
+    """Whether `refusal` surely lets a group in, whoever has what waiting: seen at a glance, because
+    nearly all that come to a server with room are one text without a deadline. One that was sent
+    before was let in then."""
+    jobs = group.jobs
+    return len(jobs) == 1 and group.deadline == math.inf \
+        and sum(queue.backlog_ms) * drain <= policy.max_wait_ms \
+        and queue.count + 1 <= CONNECTION_SHARE * policy.max_jobs \
+        and queue.size_bytes + len(jobs[0].ids) <= policy.max_bytes \
+        or any(job.sends > 1 for job in jobs)
 
 
 def _is_full(queue: JobQueue, policy: Policy, group: Group, waiting: int) -> bool:

@@ -85,9 +85,11 @@ def encode_jobs(groups: Iterable[Group]) -> list[bytes]:
 
 
 def encode_results(results: Iterable[Result]) -> list[bytes]:
+    pack, most = _RESULT.pack, 0xFFFFFFFF
     return _cut(Type.RESULTS, [
-        _RESULT.pack(r.job, r.status, r.kind, r.engine, r.batch_size, min(r.queue_us, 0xFFFFFFFF),
-                     min(r.infer_us, 0xFFFFFFFF), len(r.logits) // 4) + r.logits
+        pack(r.job, r.status, r.kind, r.engine, r.batch_size,
+             r.queue_us if r.queue_us < most else most, r.infer_us if r.infer_us < most else most,
+             len(r.logits) // 4) + r.logits
         for r in results])
 
 
@@ -110,10 +112,12 @@ def encode_state(state: State) -> bytes:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    parts = [_HEADER.pack(Type.BATCH, VERSION, len(batch.rows)),
-             _BATCH.pack(batch.batch, batch.priority)]
+    parts, pack = [_HEADER.pack(Type.BATCH, VERSION, len(batch.rows)),
+                   _BATCH.pack(batch.batch, batch.priority)], _ROW.pack
     for row in batch.rows:
-        parts += (_ROW.pack(row.tokens, row.split, len(row.ids)), row.ids)
+        ids = row.ids
+        parts.append(pack(row.tokens, row.split, len(ids)))
+        parts.append(ids)
     return b"".join(parts)
 
 
@@ -129,6 +133,9 @@ def encode_failed(failed: Failed) -> bytes:
 
 
 def _cut(kind: Type, entries: Sequence[bytes]) -> list[bytes]:
+    size = _HEADER.size + sum(map(len, entries))
+    if entries and size <= LIMIT_BYTES:
+        return [_HEADER.pack(kind, VERSION, len(entries)) + b"".join(entries)]
     messages, part, size = [], [], _HEADER.size
     for entry in entries:
         if size + len(entry) > LIMIT_BYTES:
@@ -159,21 +166,23 @@ def decode(data: bytes) -> object:
 
 
 def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
-    groups, at = [], _HEADER.size
-    read_job, job_size = _JOB.unpack_from, _JOB.size
+    groups, at, length = [], _HEADER.size, len(data)
+    read_group, group_size, read_job, job_size = \
+        _GROUP.unpack_from, _GROUP.size, _JOB.unpack_from, _JOB.size
     for _ in range(count):
-        group, connection, deadline, priority, total, here = _GROUP.unpack_from(data, at)
+        group, connection, deadline, priority, total, here = read_group(data, at)
         if priority not in (HIGH, LOW) or not 0 < here <= total or deadline != deadline:
             raise MessageError(f"group {group}: priority {priority}, {here} jobs of {total}")
-        at += _GROUP.size
+        at += group_size
         jobs = []
         for _ in range(here):
             job, tokens, split, size, deaths, sends = read_job(data, at)
             at += job_size
-            if size > len(data) - at:
-                raise MessageError(f"job {job}: {size} bytes of ids, {len(data) - at} are left")
-            jobs.append(Job(job, tokens, split, deaths, sends, data[at:at + size]))
-            at += size
+            end = at + size
+            if end > length:
+                raise MessageError(f"job {job}: {size} bytes of ids, {length - at} are left")
+            jobs.append(Job(job, tokens, split, deaths, sends, data[at:end]))
+            at = end
         groups.append(Group(group, connection, priority, deadline, total, jobs))
     return Jobs(groups), at
 

@@ -29,23 +29,25 @@ class CostModel:
         self._shape = [1.0] * SIZE_CLASSES
 
     def estimate_ms(self, texts: int, tokens: int) -> float:
-        correction = self._drift * self._shape[_size_class(tokens)]
-        return max(self._line_ms(texts, tokens) * correction, SMALLEST_MS)
+        # Asked several times a job, so nothing is called that is not needed.
+        size_class = tokens.bit_length()
+        correction = self._drift * self._shape[
+            size_class if size_class < SIZE_CLASSES else SIZE_CLASSES - 1]
+        ms = (self.base_ms + self.text_ms * texts + self.token_ms * tokens) * correction
+        return ms if ms > SMALLEST_MS else SMALLEST_MS
 
     def share_ms(self, tokens: int) -> float:
         """What one more text of `tokens` tokens adds to a batch that runs anyway, by the line: how
         a batch of one's size really fares says nothing of it (Pace does)."""
-        return max(self.text_ms + self.token_ms * tokens, SMALLEST_MS)
+        ms = self.text_ms + self.token_ms * tokens
+        return ms if ms > SMALLEST_MS else SMALLEST_MS
 
     def observe(self, texts: int, tokens: int, took_ms: float) -> None:
         """Learns from a finished batch."""
         ratio = took_ms / self.estimate_ms(texts, tokens)
         excess = min(max(ratio, BEST_RATIO), WORST_RATIO) - 1.0
         self._drift *= 1.0 + DRIFT_RATE * excess
-        self._shape[_size_class(tokens)] *= 1.0 + SHAPE_RATE * excess
-
-    def _line_ms(self, texts: int, tokens: int) -> float:
-        return self.base_ms + self.text_ms * texts + self.token_ms * tokens
+        self._shape[min(tokens.bit_length(), SIZE_CLASSES - 1)] *= 1.0 + SHAPE_RATE * excess
 
 
 class Pace:
@@ -68,10 +70,6 @@ class Pace:
         keep = PACE_MEMORY_MS / (PACE_MEMORY_MS + weight * work_ms)
         self._work_ms = keep * (self._work_ms + weight * work_ms)
         self._took_ms = keep * (self._took_ms + weight * took_ms)
-
-
-def _size_class(tokens: int) -> int:
-    return min(tokens.bit_length(), SIZE_CLASSES - 1)
 
 
 def _fit(points: Sequence[tuple[int, int, float]]) -> tuple[float, float, float]:

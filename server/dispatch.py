@@ -1,6 +1,7 @@
 """What the scheduler tells its dispatcher to do, and what it was told by the operator (pure)."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from server.messages import Batch, Note, Refusal, Result, State
 
@@ -20,44 +21,38 @@ class Policy:
     max_age_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunBatch:
+class RunBatch(NamedTuple):
     engine: int
     incarnation: int
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class SendResults:
+class SendResults(NamedTuple):
     source: Source
     results: list[Result]
 
 
-@dataclass(frozen=True, slots=True)
-class SendRefused:
+class SendRefused(NamedTuple):
     source: Source
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
-class SendNotes:
+class SendNotes(NamedTuple):
     source: Source
     notes: list[Note]
 
 
-@dataclass(frozen=True, slots=True)
-class SendState:
+class SendState(NamedTuple):
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A finished batch, for the metrics; `queued_s` is each job's (class, seconds queued),
-    `padding` tokens were computed beside `tokens`."""
+class Measured(NamedTuple):
+    """A finished batch, for the metrics; `queued_s` is each job's seconds in the queue, by
+    class; `padding` tokens were computed beside `tokens`."""
 
     kind: int
     size: int
     tokens: int
     infer_s: float
-    queued_s: list[tuple[int, float]]
+    queued_s: tuple[list[float], list[float]]
     padding: int

@@ -188,33 +188,45 @@ class JobQueue:
                 left_ms: float, rows: int, now: float) -> float:
         """Adds jobs of a class to a batch until that takes `limit_ms` as a whole, or they add
         `left_ms`; the milliseconds of this engine that they add."""
-        size = sum(len(entry.ids) + ROW_OVERHEAD_BYTES for entry in entries)
-        tokens = sum(entry.tokens for entry in entries)
         turns, spent_ms, has_guest = self._turns[priority], 0.0, False
-        while len(entries) < rows and (
-                not entries or costs.estimate_ms(len(entries), tokens) < limit_ms):
-            room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES
-            so_far_ms = costs.estimate_ms(len(entries), tokens)
-            room_ms = min(max(BATCH_CAP_MS - so_far_ms, LONG_MS),
-                          2 * (left_ms - spent_ms))     # nearest to what it should add
-            greedy_ms = min(room_ms, LONG_MS - so_far_ms) if has_guest else room_ms
+        if turns.is_blank():
+            return spent_ms
+        size = tokens = 0
+        for entry in entries:
+            size += len(entry.ids) + ROW_OVERHEAD_BYTES
+            tokens += entry.tokens
+        slack_s = 2 * max(limit_ms, BATCH_CAP_MS) / 1e3
+        room, room_ms, greedy_ms, adds_ms = 0, 0.0, 0.0, 0.0
 
-            def fits(entry: Entry) -> bool:
-                # A row alone always fits: the loader sees to that.
-                is_greedy = turns.waiting(entry.source, entry.connection) > 1
-                return not entries or (
-                    len(entry.ids) <= room
-                    and costs.share_ms(entry.tokens) <= (greedy_ms if is_greedy else room_ms))
+        def fits(entry: Entry) -> bool:
+            nonlocal adds_ms
+            adds_ms = costs.share_ms(entry.tokens)
+            # A row alone always fits: the loader sees to that.
+            return not entries or (
+                len(entry.ids) <= room
+                and adds_ms <= (greedy_ms if entry.flow.count > 1 else room_ms))
 
-            entry = turns.take(now, 2 * max(limit_ms, BATCH_CAP_MS) / 1e3, fits)
+        while len(entries) < rows and not turns.is_blank():
+            if entries:
+                so_far_ms = costs.estimate_ms(len(entries), tokens)
+                if so_far_ms >= limit_ms:
+                    break
+                room = ROW_LIMIT_BYTES - size - ROW_OVERHEAD_BYTES
+                room_ms = max(BATCH_CAP_MS - so_far_ms, LONG_MS)
+                most_ms = 2 * (left_ms - spent_ms)      # nearest to what it should add
+                if room_ms > most_ms:
+                    room_ms = most_ms
+                greedy_ms = min(room_ms, LONG_MS - so_far_ms) if has_guest else room_ms
+            entry = turns.take(now, slack_s, fits)
             if entry is None:
                 break
+            flow = entry.flow
             self._begin(entry)
-            has_guest = has_guest or not turns.waiting(entry.source, entry.connection)
+            has_guest = has_guest or not flow.count
             size += len(entry.ids) + ROW_OVERHEAD_BYTES
             entries.append(entry)
             tokens += entry.tokens
-            spent_ms += costs.share_ms(entry.tokens)
+            spent_ms += adds_ms
         return spent_ms
 
     def first_class(self) -> int:

@@ -1,6 +1,5 @@
 """An engine as the dispatcher sees it: what it said of itself, and its batches (pure)."""
 
-import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -18,12 +17,14 @@ BACK = 0.8
 @dataclass(slots=True, eq=False)
 class Run:
     """A batch at an engine, sent at `sent_at` in monotonic seconds; its `priority` is the lane
-    where engines have lanes."""
+    where engines have lanes. `cost_ms` is what the batch takes, `work_ms` the sum of what its jobs
+    add to one."""
 
     number: int
     entries: list[Entry]
     tokens: int
     cost_ms: float
+    work_ms: float
     priority: int
     sent_at: float
 
@@ -64,13 +65,20 @@ class LinkedEngine:
 
     def find(self, number: int) -> Run | None:
         """The batch of that number; None for one that it has not."""
-        return next((run for run in self.runs if run.number == number), None)
+        for run in self.runs:
+            if run.number == number:
+                return run
+        return None
 
     def ahead_of(self, run: Run) -> int:
         """How many batches must be answered before this one: a GPU's high lane overtakes its low
         one, but nothing in a lane overtakes."""
-        before = itertools.takewhile(lambda other: other is not run, self.runs)
-        return sum(self.hello.kind == CPU or other.priority == run.priority for other in before)
+        count = 0
+        for other in self.runs:
+            if other is run:
+                break
+            count += self.hello.kind == CPU or other.priority == run.priority
+        return count
 
     def lane(self, priority: int) -> int:
         """How many batches of a class it has."""

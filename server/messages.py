@@ -168,8 +168,8 @@ class Row:
 
 @dataclass(slots=True)
 class Batch:
-    """Rows to run together. `priority` is HIGH where one of them is: GPU engines have a lane for
-    each class, and get rows of one class only."""
+    """Rows to run together, or what else has their fields. `priority` is HIGH where one of them is:
+    GPU engines have a lane for each class, and get rows of one class only."""
 
     batch: int
     priority: int

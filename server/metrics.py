@@ -9,7 +9,7 @@ until when it should be let live, when it last turned, and whether it has worked
 import mmap
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from server.board import Board
 from server.metrics_schema import MAX_GPUS, ROLES, SCHEMAS, page_slots, slots
@@ -58,6 +58,12 @@ class Histogram:
     def observe(self, value: float) -> None:
         self._values[self._slot + bisect_left(self._limits, value)] += 1
         self._values[self._slot + len(self._limits) + 1] += value
+
+    def observe_all(self, observed: Sequence[float]) -> None:
+        values, slot, limits = self._values, self._slot, self._limits
+        for value in observed:
+            values[slot + bisect_left(limits, value)] += 1
+        values[slot + len(limits) + 1] += sum(observed)
 
 
 class Page:

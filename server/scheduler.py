@@ -20,14 +20,14 @@ texts: what it ran is for CPU engines from then on, unblamed.
 import math
 from collections.abc import Sequence
 
-from server.admission import Work, refusal
+from server.admission import is_let_in, refusal, work_of
 from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
                              SendState, Source)
 from server.jobqueue import BATCH_CAP_MS, JobQueue
 from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
-                             Result, Row, State)
+                             Result, State)
 from server.pool import Pool
 from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
@@ -65,8 +65,8 @@ class Scheduler:
         self._high_came_at = -math.inf
         self._order = 0
         self._sent_state: State | None = None
-        self._last_state = self._state()
         self._state_due = -math.inf
+        self._may_have_news = True      # since `_sent_state`
         self._held_until = math.inf
         self._actions: list[object] = []
 
@@ -77,6 +77,7 @@ class Scheduler:
         self.front_gone(source)
         self._by_source[source] = {}
         self._sent_state, self._state_due = None, -math.inf     # it knows nothing yet
+        self._may_have_news = True
 
     def front_gone(self, source: Source) -> None:
         for entry in list(self._by_source.pop(source, {}).values()):
@@ -112,34 +113,33 @@ class Scheduler:
     def _admit(self, source: Source, group: Group, now: float) -> None:
         if group.priority == HIGH:
             self._high_came_at = now
-        hits = self.sharing.take_hits(group)
-        costs = [self.pool.costs[CPU].share_ms(job.tokens) for job in group.jobs]
-        is_resent = any(job.sends > 1 for job in group.jobs)
-        if not is_resent and self.sharing.adds_work(group):
-            refused = refusal(self._queue, self.policy, source, group, now, Work(
-                sum(costs), self.pool.alone_ms(
-                    len(group.jobs), sum(job.tokens for job in group.jobs)), self.pool.drain()))
+        sharing, queue = self.sharing, self._queue
+        hits = sharing.take_hits(group) if sharing.is_on else ()
+        if not is_let_in(queue, self.policy, group, self.pool.drain) and sharing.adds_work(group):
+            refused = refusal(queue, self.policy, source, group, now, work_of(self.pool, group))
             if refused is not None:
                 self._actions.append(SendRefused(source, refused))
                 return
         if hits:
-            self.sharing.counts[0] += len(hits)
+            sharing.counts[0] += len(hits)
             self._actions.append(SendResults(source, hits))
-        held = self._by_source[source]
-        for job, cost_ms in zip(group.jobs, costs):
+        held, costs = self._by_source[source], self.pool.costs[CPU]
+        for job in group.jobs:
             if job.job in held:
                 continue
             self._order += 1
             entry = Entry(source, job.job, group.group, group.connection, group.priority,
                           group.deadline, now, self._order, job.tokens, job.split, job.ids,
-                          cost_ms, job.deaths, job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
+                          costs.share_ms(job.tokens), job.deaths,
+                          job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
             held[job.job] = entry
-            self.sharing.enter(entry)
-            self._queue.put(entry)
+            if sharing.is_on:
+                sharing.enter(entry)
+            queue.put(entry)
 
     def wait_ms(self, priority: int) -> float:
         """The estimated wait of a job that came now on a connection that has nothing waiting."""
-        return self._queue.ahead_ms(priority) * self.pool.drain()
+        return self._queue.ahead_ms(priority) * self.pool.drain if self._queue.count else 0.0
 
     # ---- engines ------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Scheduler:
 
     def engine_gone(self, index: int, incarnation: int) -> None:
         """The end of an engine's link, after everything that it had sent was read."""
-        engine = self.pool.engines.pop((index, incarnation), None)
+        engine = self.pool.part(index, incarnation)
         if engine is None:
             return
         if engine.hello.kind == GPU:
@@ -196,7 +196,7 @@ class Scheduler:
         """An engine is about to go: it answers what it has, and gets nothing more."""
         engine = self.pool.engines.get((index, incarnation))
         if engine is not None:
-            engine.is_leaving = True
+            self.pool.set_leaving(engine)
 
     def done(self, index: int, incarnation: int, done: Done, now: float) -> bool:
         """A finished batch; False where it is nonsense or not one that this engine runs, so that
@@ -211,30 +211,37 @@ class Scheduler:
             return False
         engine.runs.remove(run)
         self.pool.learn(engine, run, done.infer_us / 1e3, now)
+        self._answer(run, engine.hello.kind, index, done)
+        return True
+
+    def _answer(self, run: Run, kind: int, index: int, done: Done) -> None:
         by_source: dict[Source, list[Result]] = {}
-        queued = []
-        for place, entry in enumerate(run.entries):
-            queued.append((entry.priority, entry.started_at - entry.arrived_at))
-            logits = done.logits[place * width:(place + 1) * width]
+        queued: tuple[list[float], list[float]] = [], []
+        started_at, infer_us, size = run.sent_at, done.infer_us, len(run.entries)
+        width, at = 4 * done.classes, 0
+        for entry in run.entries:
+            queued[entry.priority].append(started_at - entry.arrived_at)
+            logits = done.logits[at:at + width]
+            at += width
             for job in waiting_for(entry):
-                waited_us = max(int((entry.started_at - job.arrived_at) * 1e6), 0)
+                waited_us = int((started_at - job.arrived_at) * 1e6)
                 by_source.setdefault(job.source, []).append(Result(
-                    job.job, RESULT_OK, engine.hello.kind, index, len(run.entries), waited_us,
-                    done.infer_us, logits))
+                    job.job, RESULT_OK, kind, index, size, waited_us if waited_us > 0 else 0,
+                    infer_us, logits))
                 self._end(job)
             if entry.twins is not None:
                 self.sharing.computed(entry, logits)
         self._actions += [SendResults(*pair) for pair in by_source.items()]
-        self._actions.append(Measured(engine.hello.kind, len(run.entries), run.tokens,
-                                      done.infer_us / 1e6, queued, done.padding))
-        return True
+        self._actions.append(Measured(kind, size, run.tokens, infer_us / 1e6, queued,
+                                      done.padding))
 
     def failed(self, index: int, incarnation: int, failed: Failed) -> bool:
         """A batch that the engine could not compute though it lives: a fault of its input."""
         engine = self.pool.engines.get((index, incarnation))
         if engine is None:
             return False
-        engine.is_leaving = engine.is_leaving or failed.fatal
+        if failed.fatal:
+            self.pool.set_leaving(engine)
         if failed.fatal and failed.batch == NO_BATCH:
             return True
         run = engine.find(failed.batch)
@@ -283,29 +290,33 @@ class Scheduler:
         if entry.where == QUEUED:
             self._queue.discount(entry)
         entry.where = GONE
-        self._by_source.get(entry.source, {}).pop(entry.job, None)
+        held = self._by_source.get(entry.source)
+        if held is not None:
+            held.pop(entry.job, None)
 
     # ---- order --------------------------------------------------------------------------
 
     def take_actions(self, now: float) -> list[object]:
         """What to send now, in order."""
         self._fill_engines(now)
-        self._last_state = state = self._state()
-        if now >= self._state_due and state != self._sent_state:
-            self._sent_state, self._state_due = state, now + STATE_INTERVAL_S
-            self._actions.append(SendState(state))
+        self._may_have_news = True
+        if now >= self._state_due:
+            self._may_have_news = False
+            state = self._state()
+            if state != self._sent_state:
+                self._sent_state, self._state_due = state, now + STATE_INTERVAL_S
+                self._actions.append(SendState(state))
         actions, self._actions = self._actions, []
         return actions
 
     def next_timer(self, now: float) -> float | None:
-        """When `take_actions` has something to send though no event came since its last call; None
-        for never."""
-        due = math.inf if self._last_state == self._sent_state else max(now, self._state_due)
-        due = min(due, self._held_until)
+        """When `take_actions` may have something to send though no event came since its last call;
+        None for never."""
+        due = min(max(now, self._state_due) if self._may_have_news else math.inf, self._held_until)
         return None if due == math.inf else due
 
     def _state(self) -> State:
-        return State(self.is_ready, len(self.pool.serving()), self.incarnation,
+        return State(self.is_ready, len(self.pool.serving), self.incarnation,
                      round(self.wait_ms(HIGH), 1), round(self.wait_ms(LOW), 1))
 
     @property
@@ -314,28 +325,31 @@ class Scheduler:
         return list(self.pool.engines)
 
     def _fill_engines(self, now: float) -> None:
-        while any([self._fill_lane(engine, place, depth, now) for depth in (0, 1)
-                   for engine in self.pool.gpus() for place in (0, 1)]):
-            pass
+        pool, queue = self.pool, self._queue
         self._held_until = math.inf
+        if not (queue.count or pool.gpus):
+            return
+        while pool.gpus and any([self._fill_lane(engine, place, depth, now) for depth in (0, 1)
+                                 for engine in pool.gpus for place in (0, 1)]):
+            pass
+        are_parked = bool(pool.gpus)
         for depth in (0, 1):
-            serving = self.pool.serving()
-            for engine in self.pool.engines.values():
-                serves = engine in serving
-                engine.is_cold = engine.is_cold or not serves
-                if engine.hello.kind == GPU or engine.is_leaving or not self._queue.count:
+            for engine in pool.engines.values():
+                if engine.hello.kind == GPU:
                     continue
-                if len(engine.runs) != depth or depth and engine.runs[0].cost_ms >= SHORT_BATCH_MS:
+                engine.is_cold = engine.is_cold or are_parked
+                runs = engine.runs
+                if not queue.count or len(runs) != depth or engine.is_leaving \
+                        or depth and runs[0].cost_ms >= SHORT_BATCH_MS:
                     continue
-                idle = sum(not other.runs for other in serving)
+                rows, serving = engine.most_rows, pool.serving
+                idle = sum([not other.runs for other in serving])
                 if depth == 0 and idle == 1 and self._holds(engine, now):
                     continue
-                rows = engine.most_rows
-                entries = self._queue.choose_suspects(self.pool.costs[CPU], rows, now)
-                if not entries and serves:
+                entries = queue.choose_suspects(pool.costs[CPU], rows, now)
+                if not entries and not are_parked:
                     cap_ms = COLD_CAP_MS if engine.is_cold else self._cap_ms(len(serving), now)
-                    entries = self._queue.choose(self.pool.costs[CPU], rows, 1 / max(idle, 1),
-                                                 cap_ms, now)
+                    entries = queue.choose(pool.costs[CPU], rows, 1 / max(idle, 1), cap_ms, now)
                 self._run(engine, entries, now)
 
     def _holds(self, engine: LinkedEngine, now: float) -> bool:
@@ -360,24 +374,25 @@ class Scheduler:
             HIGH + LOW - self._queue.first_class()
         if not self._queue.count or engine.lane(priority) != depth:
             return False
-        idle = sum(not gpu.lane(priority) for gpu in self.pool.gpus())
+        idle = sum(not gpu.lane(priority) for gpu in self.pool.gpus)
         entries = self._queue.choose_of(priority, self.pool.costs[GPU], engine.most_rows,
-                                        self.pool.speed() / max(idle, 1), now, engine.lane(LOW) > 0)
+                                        self.pool.speed / max(idle, 1), now, engine.lane(LOW) > 0)
         self._run(engine, entries, now)
         return bool(entries)
 
     def _run(self, engine: LinkedEngine, entries: list[Entry], now: float) -> None:
         if not entries:
             return
-        tokens = sum(entry.tokens for entry in entries)
+        tokens, work_ms, priority = 0, 0.0, LOW
         for entry in entries:
-            entry.started_at = now
-        priority = min(entry.priority for entry in entries)
+            tokens += entry.tokens
+            work_ms += entry.cost_ms
+            if entry.priority < priority:
+                priority = entry.priority
         run = Run(self._next_batch, entries, tokens,
-                  self.pool.estimate_ms(engine, len(entries), tokens), priority, now)
+                  self.pool.estimate_ms(engine, len(entries), tokens), work_ms, priority, now)
         self._next_batch += 1
         engine.runs.append(run)
         engine.is_cold = False
-        self._actions.append(RunBatch(*engine.key, Batch(
-            run.number, priority,
-            [Row(entry.tokens, entry.split, entry.ids) for entry in entries])))
+        # An entry has all that a row has.
+        self._actions.append(RunBatch(*engine.key, Batch(run.number, priority, entries)))

@@ -28,8 +28,8 @@ MOST_SHARERS = 16
 class Entry:
     """A job in the dispatcher. `source` is (front, incarnation), `cost_ms` what it adds to a
     batch, `unjudged` deaths whose cause the master has not told yet, `where` one of QUEUED,
-    RUNNING, HELD, JOINED (a twin runs) and GONE. Suspects are `is_alone`, or `is_for_cpu`: a GPU
-    engine did not answer them."""
+    RUNNING, HELD, JOINED (a twin runs) and GONE, `flow` where it waits its turn. Suspects are
+    `is_alone`, or `is_for_cpu`: a GPU engine did not answer them."""
 
     source: tuple[int, int]
     job: int
@@ -48,8 +48,8 @@ class Entry:
     is_for_cpu: bool = False
     unjudged: int = 0
     where: int = QUEUED
-    started_at: float = 0.0
     twins: "Twins | None" = None
+    flow: "Flow | None" = None
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +63,9 @@ class Twins:
     payer: Entry | None = None
 
 
-class _Flow:
-    """`waiting_ms` is the cost of its `count` jobs that wait, `head_ms` that of the next one."""
+class Flow:
+    """A connection's jobs of one class: `waiting_ms` is the cost of the `count` that wait,
+    `head_ms` that of the next one."""
 
     __slots__ = ("key", "jobs", "virtual_ms", "count", "waiting_ms", "head_ms", "is_listed")
 
@@ -86,9 +87,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.heads_ms = 0.0
-        self._flows: dict[Hashable, _Flow] = {}
+        self._flows: dict[Hashable, Flow] = {}
         # Every flow that has a job to give, once.
-        self._due: list[tuple[float, bool, int, _Flow]] = []
+        self._due: list[tuple[float, bool, int, Flow]] = []
         self._urgent: list[tuple[float, int, Entry]] = []
         self._virtual_ms = 0.0
         self._jumped_ms = 0.0           # by how much jumps are ahead of the others' work
@@ -99,21 +100,24 @@ class Turns:
         key = (entry.source, entry.connection)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = _Flow(key, self._virtual_ms)
+            flow = self._flows[key] = Flow(key, self._virtual_ms)
+        entry.flow = flow
         flow.count += 1
         flow.waiting_ms += entry.cost_ms
-        heapq.heappush(flow.jobs, (entry.deadline, entry.order, entry))
+        place = entry.deadline, entry.order, entry
+        heapq.heappush(flow.jobs, place)
         if entry.deadline < math.inf:
-            heapq.heappush(self._urgent, (entry.deadline, entry.order, entry))
+            heapq.heappush(self._urgent, place)
         if not flow.is_listed:
             flow.is_listed = True
-            flow.virtual_ms = max(flow.virtual_ms, self._virtual_ms)
+            if flow.virtual_ms < self._virtual_ms:
+                flow.virtual_ms = self._virtual_ms
             self._set_head(flow, entry.cost_ms)
             heapq.heappush(self._due, self._place(flow, is_new=True))
 
     def discount(self, entry: Entry) -> None:
         """A job that was put waits no more, taken or gone; called once for each."""
-        flow = self._flows[entry.source, entry.connection]
+        flow, entry.flow = entry.flow, None
         flow.count -= 1
         flow.waiting_ms -= entry.cost_ms
         if not flow.count:
@@ -130,6 +134,10 @@ class Turns:
         own_ms = more_ms + (flow.waiting_ms if flow is not None else 0.0)
         return self.heads_ms + own_ms * min(len(self._flows), MOST_SHARERS)
 
+    def is_blank(self) -> bool:
+        """Whether nothing waits or is still to be dropped, so that `take` would change nothing."""
+        return not (self._due or self._urgent or self._jumped_ms)
+
     def waiting(self, source: tuple[int, int], connection: int) -> int:
         """How many jobs of that connection wait."""
         flow = self._flows.get((source, connection))
@@ -141,12 +149,12 @@ class Turns:
         None where nothing waits, or where the next job does not fit, which stays the next one. The
         caller discounts what it gets.
         """
-        urgent = _first(self._urgent, now)
+        urgent = _first(self._urgent, now) if self._urgent else None
         if urgent is not None and urgent.deadline - now < slack_s and self._jumped_ms <= 0.0:
             if not fits(urgent):
                 return None
             heapq.heappop(self._urgent)
-            self._serve(self._flows[urgent.source, urgent.connection], urgent.cost_ms)
+            self._serve(urgent.flow, urgent.cost_ms)
             self._jumped_ms += urgent.cost_ms
             urgent.where = RUNNING
             return urgent
@@ -157,7 +165,8 @@ class Turns:
                 heapq.heapreplace(due, self._place(flow))
                 continue
             entry = _first(flow.jobs, now)
-            self._virtual_ms = max(self._virtual_ms, due_ms)
+            if due_ms > self._virtual_ms:
+                self._virtual_ms = due_ms
             if entry is None:                       # all gone, or late: their fronts cancel them
                 self._unlist(flow)
                 continue
@@ -165,7 +174,8 @@ class Turns:
                 return None
             heapq.heappop(flow.jobs)
             self._serve(flow, entry.cost_ms)
-            self._jumped_ms = max(self._jumped_ms - entry.cost_ms, 0.0)
+            if self._jumped_ms:
+                self._jumped_ms = max(self._jumped_ms - entry.cost_ms, 0.0)
             entry.where = RUNNING
             self._list_again(flow, now)
             return entry
@@ -173,46 +183,42 @@ class Turns:
         self._jumped_ms = 0.0
         return None
 
-    def _serve(self, flow: _Flow, cost_ms: float) -> None:
+    def _serve(self, flow: Flow, cost_ms: float) -> None:
         flow.virtual_ms += cost_ms
         self._virtual_ms += cost_ms / min(len(self._flows), MOST_SHARERS)
 
-    def _list_again(self, flow: _Flow, now: float) -> None:
+    def _list_again(self, flow: Flow, now: float) -> None:
         """Gives the flow that was served, the first of all, its next place."""
-        following = _first(flow.jobs, now)
+        following = _first(flow.jobs, now) if flow.jobs else None
         if following is None:
             self._unlist(flow)
             return
         self._set_head(flow, following.cost_ms)
         heapq.heapreplace(self._due, self._place(flow))
 
-    def _unlist(self, flow: _Flow) -> None:
+    def _unlist(self, flow: Flow) -> None:
         """Takes the first of all flows from the list."""
         heapq.heappop(self._due)
         flow.is_listed = False
         self._set_head(flow, 0.0)
 
-    def _set_head(self, flow: _Flow, cost_ms: float) -> None:
+    def _set_head(self, flow: Flow, cost_ms: float) -> None:
         self.heads_ms += cost_ms - flow.head_ms
         flow.head_ms = cost_ms
 
-    def _place(self, flow: _Flow, is_new: bool = False) -> tuple[float, bool, int, _Flow]:
+    def _place(self, flow: Flow, is_new: bool = False) -> tuple[float, bool, int, Flow]:
         """Of flows that are equally far those that had nothing yet go first."""
         self._ticket += 1
         return flow.virtual_ms, not is_new, self._ticket, flow
 
 
 def _first(jobs: list[tuple[float, int, Entry]], now: float) -> Entry | None:
-    """The first of a heap that still waits; what does not is dropped on the way."""
+    """The first of a heap that still waits; what is gone, late, or waits elsewhere is dropped on
+    the way."""
     while jobs:
         entry = jobs[0][2]
-        if _is_waiting(entry, now):
+        if entry.where == QUEUED and entry.deadline > now \
+                and not (entry.is_alone or entry.is_for_cpu):
             return entry
         heapq.heappop(jobs)
     return None
-
-
-def _is_waiting(entry: Entry, now: float) -> bool:
-    """Whether a queued tuple still stands for its job: not gone, late, or waiting elsewhere."""
-    return entry.where == QUEUED and entry.deadline > now \
-        and not (entry.is_alone or entry.is_for_cpu)

@@ -34,7 +34,7 @@ def desk():
     yield dispatcher, connect, ours
     for end in (*links, *(peer.link for peer in dispatcher.peers.values()), listener, ours, theirs):
         end.close()
-    dispatcher.selector.close()
+    dispatcher.epoll.close()
 
 
 def test_dispatcher_link_replaced_in_the_turn_it_spoke_is_not_read(desk):

@@ -166,7 +166,7 @@ class Dispatcher(Process):
             if any(job in self.fell_on_gpus for entry in run.entries
                    for job in waiting_for(entry)):
                 self.house.violate("a GPU gets a text that a GPU fell over")
-        elif self.scheduler.pool.gpus():
+        elif self.scheduler.pool.gpus:
             if not all(entry.is_alone or entry.is_for_cpu for entry in run.entries):
                 self.house.violate("a CPU engine works though a GPU serves")
 
@@ -175,7 +175,7 @@ class Dispatcher(Process):
         high lane has room, unless high has had its share and low is there."""
         scheduler = self.scheduler
         queue = scheduler._queue
-        for gpu in scheduler.pool.gpus():
+        for gpu in scheduler.pool.gpus:
             lanes = Counter(run.priority for run in gpu.runs)
             if lanes[HIGH] == 2 or lanes[LOW] and queue._high_ahead_ms > 0:
                 continue
