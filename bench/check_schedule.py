@@ -4,21 +4,20 @@
         [--seconds N] [--store FILE]
 
 Each trace is planned, sent open loop, and played through the same scheduler. What batches cost by
-texts, tokens and squares of lengths is fitted to all that answers told of; how fast the machine was
+texts, tokens and squares of lengths is fitted to all that answers told of. How fast the machine was
 in each quarter of a second, and the processor time that a request took of it beside the engines,
 are those of the run that is predicted, because they change by half from one run to the next: it is
-the schedule that is judged, not the weather. So this says how batches are made, how long requests
-wait and who is refused, given what a batch takes; it does not foretell what a batch will take. Only
-the loads come from before: they are shares of what was answered of too many requests, with texts of
-FILE after --other. The machine should have nothing else to do: what others take of the fronts' time is not simulated. One JSON line a figure, medians of the
-rounds:
+the schedule that is judged, how batches are made, how long requests wait and who is refused, not
+the weather. `foretold` are the rounds' ratios with speed and processor time of the other rounds:
+both together. Loads are shares of what was answered of too many requests, with texts of FILE after
+--other. One JSON line a figure, medians of the rounds' ratios:
 
 schedule.check_goodput  predicted by served requests/s
 schedule.check_p99, schedule.check_p50  the same of latency, from the planned send time
 
-`pace` is how many times as long as on average batches took in each round, `strangers` the share of
-the cores that other programs took; where that is more than 3 % a trace is served again, twice at
-most.
+`pace` is how many times as long as in the calibrating run batches took, in each round; `strangers`
+the share of the cores that other programs took. What those take of the fronts' time is not
+simulated, so where it is more than 3 % a trace is served again, twice at most.
 """
 
 import argparse
@@ -39,9 +38,8 @@ from bench.ours import Model
 from bench.running import Server
 from bench.schedule_calibrate import LINK_MS, serve, with_host_costs, with_wake
 from bench.schedule_machine import Machine
-from bench.schedule_pace import Pace, fitted, replay, tuned
+from bench.schedule_pace import fitted, foretold, replay, tuned
 from bench.schedule_report import summarise
-from bench.schedule_play import GRACE_S
 from bench.schedule_served import Served, batches
 from bench.schedule_trace import Trace, bursts, poisson
 from bench.schedule_workload import Workload, write
@@ -52,8 +50,8 @@ STORED_LENGTHS = 400
 DATA = ROOT / "data" / "sms-spam"
 PROFILE = (Band(0.82, 1, 320), Band(0.075, 640, 960), Band(0.075, 1100, 1500),
            Band(0.03, 2600, 5200))
-# Loads of the calibrating runs, as shares of what a burst of PROBE requests was answered at: little,
-# for what requests wait for outside of engines, and more than can be answered, for the capacity.
+# Loads of the calibrating runs, as shares of what a burst of PROBE requests was answered at: a
+# little, for what requests wait for outside of engines, and too much, for the capacity.
 LITTLE, TOO_MUCH = 0.3, 2.0
 PROBE = 48
 CALIBRATING_S = 2.5
@@ -120,24 +118,26 @@ def measured(engines: int, fronts: int, little: Served, much: Served,
 
 def report(machine: Machine, load: float, rounds: Sequence[Served]) -> None:
     """Simulates what was served of one kind of trace, and prints both."""
-    predicted, paces = [], []
-    for one in rounds:
-        ran = batches(one.answers)
-        played, _ = replay(one.trace, with_host_costs(machine, one), ran, MAX_WAIT_MS)
-        predicted.append(summarise(played))
-        paces.append(round(Pace(machine, ran, 2 * one.trace.duration_s + GRACE_S).of(0), 3))
-    facts = {"trace": rounds[0].trace.name.partition(",")[0], "load": load, "pace": paces,
+    machines = [with_host_costs(machine, one) for one in rounds]
+    replayed = [replay(one.trace, costs, batches(one.answers), MAX_WAIT_MS)
+                for one, costs in zip(rounds, machines)]
+    paces = [pace for _, pace in replayed]
+    predicted = [summarise(played) for played, _ in replayed]
+    before = [summarise(foretold(one.trace, machines[place - 1], paces[:place] + paces[place + 1:],
+                                 MAX_WAIT_MS))
+              for place, one in enumerate(rounds) if len(rounds) > 1]
+    facts = {"trace": rounds[0].trace.name.partition(",")[0], "load": load,
+             "pace": [round(one.mean, 3) for one in paces],
              "strangers": [round(one.strangers, 3) for one in rounds]}
-    for name, theirs, served in (
-            ("goodput", [one.goodput_rps for one in predicted],
-             [one.goodput_rps for one in rounds]),
-            ("p99", [one.p99_ms for one in predicted],
-             [percentile(one.good_ms, 99) for one in rounds]),
-            ("p50", [one.p50_ms for one in predicted],
-             [percentile(one.good_ms, 50) for one in rounds])):
-        ratios = [mine / real for mine, real in zip(theirs, served)]
+    for name, served, of in (
+            ("goodput", [one.goodput_rps for one in rounds], lambda one: one.goodput_rps),
+            ("p99", [percentile(one.good_ms, 99) for one in rounds], lambda one: one.p99_ms),
+            ("p50", [percentile(one.good_ms, 50) for one in rounds], lambda one: one.p50_ms)):
+        ratios = [of(one) / real for one, real in zip(predicted, served)]
         emit(f"schedule.check_{name}", median(ratios), "x", ratios,
-             predicted=round(median(theirs), 1), served=round(median(served), 1), **facts)
+             predicted=round(median([of(one) for one in predicted]), 1),
+             served=round(median(served), 1),
+             foretold=[round(of(one) / real, 3) for one, real in zip(before, served)], **facts)
 
 
 def read_sets(model: Model, path: Path) -> dict[str, Texts]:

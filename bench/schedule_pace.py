@@ -42,7 +42,8 @@ class Pace:
     def __init__(self, machine: Machine, ran: Sequence[Ran], window_s: float = WINDOW_S) -> None:
         """RuntimeError without batches."""
         if not ran:
-            raise RuntimeError("no answer tells of a batch: nothing was answered, or not by engines")
+            raise RuntimeError("no answer tells of a batch, for none came in time; try more "
+                               "--seconds")
         self._window_s = window_s
         promised = BatchTimes(machine)
         work_ms = [promised.work_ms(one.texts, one.computed, one.squares) for one in ran]
@@ -60,6 +61,10 @@ class Pace:
         if window not in self.factors:
             window = min(self.factors, key=lambda other: abs(other - window))
         return self.factors[window]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.factors.values()) / len(self.factors)
 
     def _window(self, now: float) -> int:
         return int(max(now, 0.0) / self._window_s)
@@ -80,6 +85,15 @@ def replay(trace: Trace, machine: Machine, ran: Sequence[Ran], max_wait_ms: floa
             pace.factors = {window: pace.of(window) * factor / simulated.of(window)
                             for window, factor in served.factors.items()}
     return played, pace
+
+
+def foretold(trace: Trace, machine: Machine, others: Sequence[Pace],
+             max_wait_ms: float) -> Played:
+    """The trace played on the machine when it is as fast as it was in other runs, on the mean."""
+    spread = [ratio for pace in others for ratio in pace.spread]
+    mean, chance = sum(pace.mean for pace in others) / len(others), random.Random(SEED)
+    return play(trace, Ours(machine.costs, machine.engines, machine.fronts, max_wait_ms), machine,
+                pace=lambda now: mean * chance.choice(spread))
 
 
 def tuned(machine: Machine, trace: Trace, ran: Sequence[Ran], max_wait_ms: float) -> Machine:
