@@ -3,14 +3,21 @@
     python -m bench.check_schedule [--model DIR] [--texts FILE] [--other FILE] [--rounds N]
         [--seconds N] [--store FILE]
 
-Each trace is planned, sent open loop to a server of its own, and simulated. What the simulator
-knows of the machine comes from texts of FILE after --other, in other lengths and at another rate
-than those predicted: what requests cost outside engines once, and how slow batches are before and
-after every round of all traces, whose median counts, because a shared machine's speed drifts. One
-JSON line a figure, medians of the rounds:
+Each trace is planned, sent open loop, and played through the same scheduler. What batches cost by
+texts, tokens and squares of lengths is fitted to all that answers told of. How fast the machine was
+in each quarter of a second, and the processor time that a request took of it beside the engines,
+are those of the run that is predicted, because they change by half from one run to the next: it is
+the schedule that is judged, how batches are made, how long requests wait and who is refused, not
+the weather. `foretold` are the rounds' ratios with speed and processor time of the other rounds:
+both together. Loads are shares of what was answered of too many requests, with texts of FILE after
+--other. One JSON line a figure, medians of the rounds' ratios:
 
 schedule.check_goodput  predicted by served requests/s
 schedule.check_p99, schedule.check_p50  the same of latency, from the planned send time
+
+`pace` is how many times as long as in the calibrating run batches took, in each round; `strangers`
+the share of the cores that other programs took. What those take of the fronts' time is not
+simulated, so where it is more than 3 % a trace is served again, twice at most.
 """
 
 import argparse
@@ -18,7 +25,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.client import read_texts
@@ -29,16 +36,13 @@ from bench.load_client import Planned
 from bench.load_plan import Band, assemble
 from bench.ours import Model
 from bench.running import Server
-from bench.schedule_calibrate import (LINK_MS, Sample, drive, measured_costs, sample, tuned,
-                                      with_host_costs)
+from bench.schedule_calibrate import LINK_MS, serve, with_host_costs, with_wake
 from bench.schedule_machine import Machine
-from bench.schedule_play import play
-from bench.schedule_policies import Ours
+from bench.schedule_pace import fitted, foretold, replay, tuned
 from bench.schedule_report import summarise
-from bench.schedule_trace import Asked, Trace, bursts, poisson
+from bench.schedule_served import Served, batches
+from bench.schedule_trace import Trace, bursts, poisson
 from bench.schedule_workload import Workload, write
-from bench.simulate_schedule import capacity_rps
-from server.costs import CostModel
 
 SEED = 4242
 POOL = 1000
@@ -46,14 +50,15 @@ STORED_LENGTHS = 400
 DATA = ROOT / "data" / "sms-spam"
 PROFILE = (Band(0.82, 1, 320), Band(0.075, 640, 960), Band(0.075, 1100, 1500),
            Band(0.03, 2600, 5200))
-# Of the calibrating texts: short ones and longer ones, apart at little load for what requests cost,
-# and both at a load that is too much for how slow batches are; as shares of what costs promise.
-SHORT, LONGER = Band(1.0, 1, 80), Band(1.0, 400, 900)
-LITTLE, TOO_MUCH = 0.3, 1.5
+# Loads of the calibrating runs, as shares of what a burst of PROBE requests was answered at: a
+# little, for what requests wait for outside of engines, and too much, for the capacity.
+LITTLE, TOO_MUCH = 0.3, 2.0
+PROBE = 48
 CALIBRATING_S = 2.5
-CAPACITY_S = 4.0
 MAX_WAIT_MS = 1000.0
-# Traces: set of texts, how they arrive, share of the predicted capacity.
+# A trace is served again where strangers took a larger share of the cores, so many times.
+STRANGERS_MOST, AGAIN_MOST = 0.03, 2
+# Traces: set of texts, how they arrive, share of the capacity.
 CHECKS = (("short", "poisson", 2.0), ("profile", "poisson", 2.0), ("short", "bursts", 0.5),
           ("short", "poisson", 0.7))
 
@@ -64,19 +69,6 @@ class Texts:
 
     texts: list[str]
     tokens: list[int]
-
-
-@dataclass(frozen=True)
-class Served:
-    """What came of one trace at the server: latencies in ms of what was not refused."""
-
-    trace: Trace
-    good_ms: list[float]
-    goodput_rps: float
-
-
-def serve(server: Server, trace: Trace, texts: Texts) -> Served:
-    return Served(trace, *drive(server, plan(trace, texts, server), trace.duration_s))
 
 
 def plan(trace: Trace, texts: Texts, server: Server) -> list[Planned]:
@@ -94,65 +86,66 @@ def make(kind: str, name: str, texts: Texts, rps: float, seconds: float) -> Trac
     return (bursts if kind == "bursts" else poisson)(name, texts.tokens, rps, seconds, chance)
 
 
-def promised_rps(machine: Machine, tokens: Sequence[int]) -> float:
-    """Requests/s that keep all engines busy, by the cost table alone."""
-    mean = round(sum(tokens) / len(tokens))
-    return 1e3 * machine.engines / CostModel(machine.costs).share_ms(mean)
+def calibrate(server: Server, texts: Texts, load: float) -> Served:
+    """Load on the server, as a share of what a burst is answered at."""
+    chance = random.Random(f"{SEED} {load}")
+    burst = poisson("burst", texts.tokens, 1e6, PROBE / 1e6, chance)
+    rps = load * serve(server, burst, plan(burst, texts, server)).goodput_rps
+    trace = poisson("calibrating", texts.tokens, rps, CALIBRATING_S, chance)
+    return serve(server, trace, plan(trace, texts, server))
 
 
-class Calibrator:
-    """Loads the server with texts that are none of those predicted; `slowness` of every time."""
-
-    def __init__(self, server: Server, machine: Machine, model: Model, source: Path) -> None:
-        self._server, self._model = server, model
-        self._found = read_texts(source)
-        self.slowness: list[float] = []
-        short, longer = (self._run(machine, (band,), LITTLE)[1] for band in (SHORT, LONGER))
-        self._machine = with_host_costs(machine, short, longer)
-        self.tune()
-
-    def tune(self) -> None:
-        """Measures how slow batches are now."""
-        trace, got = self._run(self._machine, (SHORT, LONGER), TOO_MUCH)
-        self.slowness.append(tuned(self._machine, trace, got.goodput_rps, MAX_WAIT_MS).slowness)
-        print(f"{got}, slowness {self.slowness[-1]:.3f}", file=sys.stderr)
-
-    @property
-    def machine(self) -> Machine:
-        """The machine as it was at most times."""
-        return replace(self._machine, slowness=median(self.slowness))
-
-    def _run(self, machine: Machine, bands: Sequence[Band], load: float) -> tuple[Trace, Sample]:
-        texts = tokenised(self._model,
-                          assemble(self._found, bands, POOL, random.Random(SEED)))
-        rps = load * promised_rps(machine, texts.tokens)
-        trace = make("poisson", f"calibrating by {bands}", texts, rps, CALIBRATING_S)
-        return trace, sample(self._server, plan(trace, texts, self._server), trace)
+def serve_alone(server: Server, trace: Trace, texts: Texts) -> Served:
+    """Serves a trace, again where other programs worked meanwhile, and says so."""
+    for _ in range(1 + AGAIN_MOST):
+        served = serve(server, trace, plan(trace, texts, server))
+        if served.strangers <= STRANGERS_MOST:
+            break
+        print(f"{trace.name}: other programs took {served.strangers:.0%} of the cores",
+              file=sys.stderr, flush=True)
+    return served
 
 
-def report(machine: Machine, load: float, rounds: Sequence[Served],
-           slowness: Sequence[float]) -> None:
+def measured(engines: int, fronts: int, little: Served, much: Served,
+             served: Sequence[Served]) -> Machine:
+    """The machine by runs at little load and at too much, as fast as it was at the latter, with
+    the costs that batches had in all of `served`."""
+    machine = Machine((), engines, len(os.sched_getaffinity(0)), fronts, link_ms=LINK_MS)
+    machine = fitted(machine, [ran for one in served for ran in batches(one.answers)])
+    machine = with_host_costs(with_wake(machine, little), much)
+    return tuned(machine, much.trace, batches(much.answers), MAX_WAIT_MS)
+
+
+def report(machine: Machine, load: float, rounds: Sequence[Served]) -> None:
     """Simulates what was served of one kind of trace, and prints both."""
-    predicted = []
-    for one in rounds:
-        ours = Ours(machine.costs, machine.engines, machine.fronts, MAX_WAIT_MS)
-        predicted.append(summarise(play(one.trace, ours, machine)))
+    machines = [with_host_costs(machine, one) for one in rounds]
+    replayed = [replay(one.trace, costs, batches(one.answers), MAX_WAIT_MS)
+                for one, costs in zip(rounds, machines)]
+    paces = [pace for _, pace in replayed]
+    predicted = [summarise(played) for played, _ in replayed]
+    before = [summarise(foretold(one.trace, machines[place - 1], paces[:place] + paces[place + 1:],
+                                 MAX_WAIT_MS))
+              for place, one in enumerate(rounds) if len(rounds) > 1]
     facts = {"trace": rounds[0].trace.name.partition(",")[0], "load": load,
-             "slowness": [round(one, 3) for one in slowness]}
-    for name, theirs, served in (
-            ("goodput", [one.goodput_rps for one in predicted],
-             [one.goodput_rps for one in rounds]),
-            ("p99", [one.p99_ms for one in predicted],
-             [percentile(one.good_ms, 99) for one in rounds]),
-            ("p50", [one.p50_ms for one in predicted],
-             [percentile(one.good_ms, 50) for one in rounds])):
-        emit(f"schedule.check_{name}", median(theirs) / median(served), "x",
-             [mine / real for mine, real in zip(theirs, served)],
-             predicted=round(median(theirs), 1), served=round(median(served), 1), **facts)
+             "pace": [round(one.mean, 3) for one in paces],
+             "strangers": [round(one.strangers, 3) for one in rounds]}
+    for name, served, of in (
+            ("goodput", [one.goodput_rps for one in rounds], lambda one: one.goodput_rps),
+            ("p99", [percentile(one.good_ms, 99) for one in rounds], lambda one: one.p99_ms),
+            ("p50", [percentile(one.good_ms, 50) for one in rounds], lambda one: one.p50_ms)):
+        ratios = [of(one) / real for one, real in zip(predicted, served)]
+        emit(f"schedule.check_{name}", median(ratios), "x", ratios,
+             predicted=round(median([of(one) for one in predicted]), 1),
+             served=round(median(served), 1),
+             foretold=[round(of(one) / real, 3) for one, real in zip(before, served)], **facts)
 
 
-def tokenised(model: Model, texts: list[str]) -> Texts:
-    return Texts(texts, [len(ids) for ids in model.encode(texts)])
+def read_sets(model: Model, path: Path) -> dict[str, Texts]:
+    """The texts of a file, and mixed lengths made of them."""
+    found, chance = read_texts(path), random.Random(SEED)
+    return {name: Texts(texts, [len(ids) for ids in model.encode(texts)]) for name, texts in (
+        ("short", chance.sample(found, min(POOL, len(found)))),
+        ("profile", assemble(found, PROFILE, POOL, chance)))}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -166,31 +159,29 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--store", type=Path, help="write what was measured, to be simulated")
     options = parser.parse_args(arguments)
     model = Model(options.model)
-    found = read_texts(options.texts)
-    sets = {"short": tokenised(model, found), "profile": tokenised(
-        model, assemble(found, PROFILE, POOL, random.Random(SEED)))}
-    machine = Machine(tuple(measured_costs(options.model)), options.engines,
-                      len(os.sched_getaffinity(0)), link_ms=LINK_MS)
+    sets, others = read_sets(model, options.texts), read_sets(model, options.other)
     with Server(["--model", options.model, "--engines", str(options.engines),
                  "--max-wait-ms", str(int(MAX_WAIT_MS))]) as server:
-        machine = replace(machine, fronts=len(server.processes("front")))
-        calibrator = Calibrator(server, machine, model, options.other)
-        rates = {name: capacity_rps(calibrator.machine, texts.tokens, MAX_WAIT_MS, SEED,
-                                    CAPACITY_S) for name, texts in sets.items()}
+        fronts = len(server.processes("front"))
+        little = calibrate(server, others["short"], LITTLE)
+        much = {name: calibrate(server, texts, TOO_MUCH) for name, texts in others.items()}
         served: dict[tuple[str, str, float], list[Served]] = {check: [] for check in CHECKS}
         for number in range(options.rounds):
             for (name, kind, load), rounds in served.items():
-                trace = make(kind, f"{name} {kind}, {number}", sets[name], load * rates[name],
-                             options.seconds)
-                rounds.append(serve(server, trace, sets[name]))
-            calibrator.tune()
+                trace = make(kind, f"{name} {kind}, {number}", sets[name],
+                             load * much[name].goodput_rps, options.seconds)
+                rounds.append(serve_alone(server, trace, sets[name]))
+    machine = measured(options.engines, fronts, little, much["short"], [
+        little, *much.values(), *(one for rounds in served.values() for one in rounds)])
+    print(machine, *(f"{name} {one.goodput_rps:.0f}/s" for name, one in much.items()),
+          file=sys.stderr, flush=True)
     for (_, _, load), rounds in served.items():
-        report(calibrator.machine, load, rounds, calibrator.slowness)
+        report(machine, load, rounds)
     if options.store:
         lengths = {name: random.Random(SEED).sample(texts.tokens, STORED_LENGTHS)
                    for name, texts in sets.items()}
         write(options.store, Workload(model.name, f"by bench.check_schedule on {here()}",
-                                      calibrator.machine, lengths))
+                                      machine, lengths))
     return 0
 
 

@@ -69,14 +69,16 @@ class Client:
 
     `starved` counts the requests that found all connections busy, `opened` the most connections
     open at a time, `cpu_share` the processor time of this process by the time that passed until the
-    last planned request was sent, `took_s` the time until the last answer.
+    last planned request was sent, `took_s` the time until the last answer. Outcomes hold heads of
+    answers only where it `keeps_heads`: long runs have millions.
     """
 
     def __init__(self, host: str, port: int, connections: int, obey_retry_after: bool = False,
-                 grace_s: float = 30.0, progress: Callable[[str], None] | None = None) -> None:
+                 grace_s: float = 30.0, progress: Callable[[str], None] | None = None,
+                 keeps_heads: bool = False) -> None:
         self._address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._most, self._obey, self._grace_s = connections, obey_retry_after, grace_s
-        self._progress = progress
+        self._progress, self._keeps_heads = progress, keeps_heads
         self.starved = self.opened = 0
         self.cpu_share = self.took_s = 0.0
         self._epoll = select.epoll()
@@ -233,7 +235,8 @@ class Client:
         else:
             bucket, latency = _BUCKET.search(head), _LATENCY.search(head)
             self._end(task, status, "", bucket.group(1).decode() if bucket else "",
-                      float(latency.group(1)) if latency else float("nan"), now)
+                      float(latency.group(1)) if latency else float("nan"), now,
+                      head if self._keeps_heads else b"")
         self._send_waiting()
 
     def _send_waiting(self) -> None:
@@ -258,10 +261,10 @@ class Client:
         connection.socket.close()
 
     def _end(self, task: _Task, status: int, fault: str, bucket: str = "",
-             server_ms: float = float("nan"), now: float | None = None) -> None:
+             server_ms: float = float("nan"), now: float | None = None, head: bytes = b"") -> None:
         ended = time.perf_counter() if now is None else now
         self._outcomes.append(Outcome(task.planned, task.sent, ended, status, task.high,
-                                      task.refused, bucket, server_ms, fault))
+                                      task.refused, bucket, server_ms, fault, head))
 
     def _close(self, now: float) -> None:
         open_tasks = [one.task for one in self._all.values() if one.task]

@@ -34,6 +34,7 @@ class Outcome:
     bucket: str = ""        # X-Bucket
     server_ms: float = float("nan")  # X-Latency-ms
     fault: str = ""
+    head: bytes = b""       # of the last answer, where the client keeps heads
 
     @property
     def is_good(self) -> bool:

@@ -1,109 +1,78 @@
-"""What serving costs on this machine, measured by load of other texts than are predicted.
+"""What requests cost outside engines on this machine, by load on a server.
 
-Points of the cost table are measured as a forkserver does, in a process of its own. What a request
-costs outside engines comes from two runs against the server, one of short texts and one of longer
-ones: processor time of fronts, dispatcher and client before and after. How much longer batches take
-in company and at this moment comes from a run of more than the server can answer, that is simulated
-too: until as many are answered a second.
+What fronts, dispatcher and client do for a request is processor time; what it waits for there
+besides, at little load, is waking up.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from dataclasses import replace
+from typing import NamedTuple
 
+import psutil
+
+from bench.figures import median
 from bench.load_client import Client, Planned
-from bench.ours import Model
 from bench.running import Server
 from bench.schedule_machine import Machine
-from bench.schedule_play import play
-from bench.schedule_policies import Ours
-from bench.schedule_report import summarise
+from bench.schedule_play import ADMISSION_SHARE
+from bench.schedule_served import Served
 from bench.schedule_trace import Trace
 
 LINK_MS = 0.12          # half of what a round trip through the dispatcher takes: bench/relay.py
 CONNECTIONS = 4096
-TUNING_STEPS = 4
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One run: requests and their mean tokens; CPU seconds of everything but engines, the client
-    included; and how many were answered a second."""
-
-    requests: int
-    tokens_mean: float
-    other_s: float
-    goodput_rps: float
-
-
-def measured_costs(folder: str) -> list[tuple[int, int, float]]:
-    """(texts, tokens, ms) of a few batches; RuntimeError where the model cannot be built."""
-    ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=_measure, args=(theirs, folder))
-    child.start()
-    theirs.close()
-    try:
-        return ours.recv()
-    except EOFError:
-        raise RuntimeError(f"the costs of {folder} could not be measured") from None
-    finally:
-        child.join()
+def serve(server: Server, trace: Trace, planned: Sequence[Planned]) -> Served:
+    """Open-loop load from this process, the requests of a trace."""
+    client = Client(server.host, server.port, CONNECTIONS, keeps_heads=True)
+    before = _Spent.now(server)
+    outcomes = client.run(planned, trace.duration_s)
+    after = _Spent.now(server)
+    host_s, engines_s = after.host_s - before.host_s, after.engines_s - before.engines_s
+    cores_s = (after.at_s - before.at_s) * len(os.sched_getaffinity(0))
+    strangers = (after.machine_s - before.machine_s - host_s - engines_s) / cores_s
+    return Served(trace, sorted(outcomes, key=lambda one: one.planned), host_s,
+                  max(strangers, 0.0))
 
 
-def _measure(pipe: Connection, folder: str) -> None:
-    import torch
+class _Spent(NamedTuple):
+    """Processor time so far, in seconds: of fronts, dispatcher and client; of engines; of all."""
 
-    from model.families.table import build
-    from model.programs.precision import choose
+    at_s: float
+    host_s: float
+    engines_s: float
+    machine_s: float
 
-    torch.set_num_threads(1)
-    model = Model(folder)
-    images = (model.weights, model.wide)
-    program = build(choose(model.card, lambda part: build(part, *images)), *images)
-    program.warm()
-    pipe.send(program.costs())
-
-
-def drive(server: Server, planned: Sequence[Planned],
-          duration_s: float) -> tuple[list[float], float]:
-    """Open-loop load from this process: latencies in ms of what was answered and not refused, and
-    how many those were a second until the last answer."""
-    client = Client(server.host, server.port, CONNECTIONS)
-    good = [one.latency_ms for one in client.run(planned, duration_s) if one.is_good]
-    return good, len(good) / max(client.took_s, duration_s)
+    @classmethod
+    def now(cls, server: Server) -> "_Spent":
+        machine = psutil.cpu_times()
+        return cls(time.perf_counter(), sum(map(server.cpu_seconds, ("front", "dispatcher")))
+                   + time.process_time(), server.cpu_seconds("engine"),
+                   sum(machine[:3]) + machine.irq + machine.softirq)
 
 
-def sample(server: Server, planned: Sequence[Planned], trace: Trace) -> Sample:
-    """One run of a trace's requests, with everything measured around it."""
-    before, client_s = _cpu_s(server), time.process_time()
-    _, goodput_rps = drive(server, planned, trace.duration_s)
-    other_s = _cpu_s(server) - before + time.process_time() - client_s
-    tokens = sum(one.tokens[0] for one in trace.requests)
-    return Sample(len(planned), tokens / len(planned), other_s, goodput_rps)
+def with_host_costs(machine: Machine, served: Served) -> Machine:
+    """The machine with what requests of a run cost outside engines, those that were refused by the
+    share that a refusal costs (pure).
+    Example: 10 ms for 8 answers, each with 0.1 ms for tokenising 10 tokens, and for 5 refusals are
+    0.01 ms a token and 9.2 / 9 = 1.02 ms a request, since 5 refusals cost as much as one."""
+    answers = served.answers
+    # The median, because what a front is interrupted by costs no processor time of it.
+    token_ms = median([one.tokenize_ms / one.tokens for one in answers])
+    refused = len(served.outcomes) - len(answers)
+    rest_ms = 1e3 * served.host_s - token_ms * sum(one.tokens for one in answers)
+    return replace(machine, host_token_ms=token_ms, host_ms=max(
+        rest_ms / (len(answers) + ADMISSION_SHARE * refused), 0.0))
 
 
-def _cpu_s(server: Server) -> float:
-    return server.cpu_seconds("front") + server.cpu_seconds("dispatcher")
-
-
-def with_host_costs(machine: Machine, one: Sample, other: Sample) -> Machine:
-    """The machine with what requests cost outside engines, by two samples of unlike length (pure).
-    Example: 1.0 ms at 20 tokens and 1.2 ms at 120 are 0.96 ms and 0.002 ms a token."""
-    low, high = sorted((one, other), key=lambda found: found.tokens_mean)
-    low_ms, high_ms = (1e3 * found.other_s / found.requests for found in (low, high))
-    token_ms = max((high_ms - low_ms) / (high.tokens_mean - low.tokens_mean), 0.0)
-    return replace(machine, host_token_ms=token_ms,
-                   host_ms=max(low_ms - token_ms * low.tokens_mean, 0.0))
-
-
-def tuned(machine: Machine, trace: Trace, goodput_rps: float, max_wait_ms: float) -> Machine:
-    """The machine as slow as answers so many a second of a trace that is too much for it (pure)."""
-    for _ in range(TUNING_STEPS):
-        ours = Ours(machine.costs, machine.engines, machine.fronts, max_wait_ms)
-        simulated_rps = summarise(play(trace, ours, machine)).goodput_rps
-        machine = replace(machine, slowness=machine.slowness * simulated_rps / goodput_rps)
-    return machine
+def with_wake(machine: Machine, served: Served) -> Machine:
+    """The machine with what answers at little load waited for, at the median, that was neither
+    queue nor engine, nor processor time, nor on the links to engines (pure)."""
+    costs = with_host_costs(machine, served)
+    idle_ms = median([one.outside_ms - costs.host_ms - costs.host_token_ms * one.tokens
+                      for one in served.answers]) - 2 * machine.link_ms
+    return replace(machine, wake_ms=max(idle_ms, 0.0))

@@ -24,8 +24,9 @@ class Machine:
 
     `costs` are points (texts, tokens, ms) of one engine on a core of its own; a batch really takes
     `slowness` times that. `host_ms` is the processor time of fronts, dispatcher and client for a
-    request, and `host_text_ms` and `host_token_ms` for each text and token in it. `link_ms` passes
-    on each way between scheduler and engine.
+    request, and `host_text_ms` and `host_token_ms` for each text and token in it. Beside that
+    `wake_ms` passes before a request is looked at, and `link_ms` on each way between scheduler and
+    engine.
     """
 
     costs: tuple[tuple[int, int, float], ...]
@@ -37,6 +38,7 @@ class Machine:
     host_text_ms: float = 0.0
     host_token_ms: float = 0.0
     link_ms: float = 0.0
+    wake_ms: float = 0.0
 
 
 class BatchTimes:
@@ -47,7 +49,7 @@ class BatchTimes:
     def __init__(self, machine: Machine) -> None:
         self._slowness = machine.slowness
         line = CostModel(machine.costs)
-        self._factors = _fit([((1.0, texts, tokens, tokens ** 2 / texts), ms)
+        self._factors = fit([((1.0, texts, tokens, tokens ** 2 / texts), ms)
                               for texts, tokens, ms in machine.costs],
                              [line.base_ms, line.text_ms, line.token_ms, 0.0])
 
@@ -57,7 +59,7 @@ class BatchTimes:
         return self._slowness * (base + text * texts + token * tokens + square * squares)
 
 
-def _fit(points: Sequence[tuple[Sequence[float], float]], first: Sequence[float]) -> list[float]:
+def fit(points: Sequence[tuple[Sequence[float], float]], first: Sequence[float]) -> list[float]:
     """Factors that are not negative and give each point's ms of its terms, by least squares of
     relative errors: coordinate descent from `first`."""
     rows = [[term / ms for term in terms] for terms, ms in points]

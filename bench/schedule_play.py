@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bench.schedule_machine import BatchTimes, Cores, Machine, Task
 from bench.schedule_policies import Ended, Order, Start
@@ -36,13 +37,25 @@ class Outcome:
     tries: int = 1
 
 
+class Ran(NamedTuple):
+    """A batch that an engine computed for `ms` from `at_s` on; `computed` are its tokens with
+    padding, `squares` the sum of the squares of what was computed of each text."""
+
+    at_s: float
+    texts: int
+    tokens: int
+    computed: int
+    squares: int
+    ms: float
+
+
 @dataclass
 class Played:
-    """What came of a trace; batches are (texts, tokens, tokens with padding, ms)."""
+    """What came of a trace."""
 
     trace: Trace
     outcomes: list[Outcome] = field(default_factory=list)
-    batches: list[tuple[int, int, int, float]] = field(default_factory=list)
+    batches: list[Ran] = field(default_factory=list)
     took_s: float = 0.0
     engine_busy_s: float = 0.0
 
@@ -148,6 +161,9 @@ class _Play:
 
     def _send(self, one: _Open) -> None:
         self._open[one.number] = one
+        self._at(self._now + self._machine.wake_ms / 1e3, self._arrive, one)
+
+    def _arrive(self, one: _Open) -> None:
         self._work(ADMISSION_SHARE * self._machine.host_ms,
                    lambda: self._order.ask(one.number, one.asked, one.connection, self._now))
 
@@ -210,8 +226,9 @@ class _Play:
     def _ran(self, engine: _Engine) -> None:
         batch = engine.batches.popleft()
         took_ms = (self._now - engine.began) * 1e3
+        self._played.batches.append(Ran(engine.began, batch.texts, batch.tokens, batch.computed,
+                                        batch.squares, took_ms))
         engine.began = None
-        self._played.batches.append((batch.texts, batch.tokens, batch.computed, took_ms))
         self._at(self._now + self._machine.link_ms / 1e3, self._tell, batch.engine, took_ms)
         if engine.batches:
             self._begin(engine)

@@ -35,7 +35,7 @@ def summarise(played: Played) -> Summary:
         name = ("high " if one.asked.high else "") + one.asked.kind
         classes.setdefault(name, []).append(one.latency_ms)
     latencies = [one.latency_ms for one in good]
-    computed = sum(batch[2] for batch in played.batches)
+    computed = sum(batch.computed for batch in played.batches)
     return Summary(
         requests=len(played.outcomes),
         goodput_rps=len(good) / max(played.took_s, played.trace.duration_s),
@@ -43,9 +43,9 @@ def summarise(played: Played) -> Summary:
         p50_ms=percentile(latencies, 50), p99_ms=percentile(latencies, 99),
         by_class={name: (len(found), percentile(found, 50), percentile(found, 99))
                   for name, found in sorted(classes.items())},
-        padding=1 - sum(batch[1] for batch in played.batches) / max(computed, 1),
-        batch_texts=sum(batch[0] for batch in played.batches) / max(len(played.batches), 1),
-        longest_batch_ms=max((batch[3] for batch in played.batches), default=0.0),
+        padding=1 - sum(batch.tokens for batch in played.batches) / max(computed, 1),
+        batch_texts=sum(batch.texts for batch in played.batches) / max(len(played.batches), 1),
+        longest_batch_ms=max((batch.ms for batch in played.batches), default=0.0),
         tries_most=max((one.tries for one in played.outcomes), default=0))
 
 

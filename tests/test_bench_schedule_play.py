@@ -50,8 +50,8 @@ def test_schedule_padding_is_what_was_computed_for_nothing():
 
 def test_schedule_firebrick_computes_each_text_once_without_padding():
     played = play(WORKED, Ours(POINTS, 1, 1, 2000), ALONE)
-    assert sum(batch[0] for batch in played.batches) == 4
-    assert sum(batch[2] for batch in played.batches) == 700
+    assert sum(batch.texts for batch in played.batches) == 4
+    assert sum(batch.computed for batch in played.batches) == 700
     assert played.took_s == pytest.approx(0.070, abs=1e-4)
 
 

@@ -1,17 +1,10 @@
-"""bench.simulate_schedule prints figures; calibration finds the machine that it was given."""
+"""bench.simulate_schedule prints figures of each order of work, from stored workloads."""
 
 import json
-import random
-from dataclasses import replace
 
 import pytest
 
-from bench.schedule_calibrate import Sample, tuned, with_host_costs
 from bench.schedule_machine import Machine
-from bench.schedule_play import play
-from bench.schedule_policies import Ours
-from bench.schedule_report import summarise
-from bench.schedule_trace import poisson
 from bench.schedule_workload import STORED, Workload, read, write
 from bench.simulate_schedule import TRACES, main, make
 from tests.scheduler_desk import COSTS
@@ -55,19 +48,3 @@ def test_simulate_schedule_trace_is_the_same_for_a_seed(name):
     assert one == two and one != make(name, [10, 300], 50 * load, kind, 3.0, 6)
     assert [asked.at_s for asked in one.requests] == sorted(
         asked.at_s for asked in one.requests)
-
-
-def test_calibrate_host_costs_are_a_line_through_two_samples():
-    found = with_host_costs(MACHINE, Sample(100, 120.0, 0.12, 1.0), Sample(1000, 20.0, 1.0, 1.0))
-    assert found.host_ms == pytest.approx(0.96) and found.host_token_ms == pytest.approx(0.002)
-
-
-def test_calibrate_finds_how_slow_the_machine_was():
-    slow = replace(MACHINE, slowness=1.7)
-    trace = poisson("some", (20, 60, 200), 600, 5, random.Random(1))
-    served = summarise(play(trace, Ours(slow.costs, 2, 2, 500), slow))
-    assert served.refused > 0.2
-    found = tuned(MACHINE, trace, served.goodput_rps, 500)
-    again = summarise(play(trace, Ours(found.costs, 2, 2, 500), found))
-    assert again.goodput_rps == pytest.approx(served.goodput_rps, rel=0.1)
-    assert found.slowness == pytest.approx(1.7, rel=0.12)
