@@ -31,7 +31,9 @@ from server.requests import Requests, log_fault
 from server.routes import Routes
 from server.status import Status
 
-LOOK_S = 0.1                # the page's sign of life, a look at timers and at the neighbours
+# The page's sign of life, and a look at the neighbours and at timers, none of which is set for an
+# earlier time but the deadlines of requests and those of streams.
+LOOK_S = 0.1
 EVENTS_A_TURN = 32
 MESSAGES_S = 0.008          # a turn's share for the dispatcher's messages
 RELINK_S = 0.02
@@ -159,12 +161,11 @@ class Front:
 
     def _due_at(self, now: float) -> float:
         """When the next turn has something to do, whether or not a socket has."""
-        if self.clients.again or self.requests.work or self._messages:
+        if self.clients.again or self.requests.work or self._messages or self.inflight.has_more():
             return now
-        timer = self.inflight.next_timer(now)
-        due_at = min(self._look_at, self.clients.next_timer(), self.requests.next_timer())
-        if timer is not None and timer < due_at:
-            due_at = timer
+        due_at = self._look_at
+        if self.inflight.deadlines or self.requests.streams:
+            due_at = min(due_at, self.inflight.due_at(), self.requests.next_timer())
         return due_at if self.link is not None else min(due_at, self.relink_at)
 
     def _serve(self, connection: Connection, mask: int) -> None:
@@ -213,6 +214,7 @@ class Front:
             self._tell_tested(self.rehearsal.tick(now))
         if now >= self._patient_until:
             self.clients.expire(now)
+        self._look_at = min(self._look_at, self.inflight.due_at(), self.clients.next_timer())
         if self.phase in LEAVING and not self.has_told_drained \
                 and not self.clients.connections and self.doors.is_closed:
             self.has_told_drained = True
@@ -270,15 +272,15 @@ class Front:
     def _act(self) -> None:
         if self.link is None and time.monotonic() >= self.relink_at:
             self._connect(time.monotonic())
+        inflight = self.inflight
         # Twice, because the end of one request may put the next into flight.
         for _ in range(2):
-            if self.inflight.hits:
-                self._hits.add(self.inflight.hits)
-                self.inflight.hits = 0
-            actions = self.inflight.take_actions()
-            if not actions:
+            if not inflight.has_more():
                 break
-            for action in actions:
+            if inflight.hits:
+                self._hits.add(inflight.hits)
+                inflight.hits = 0
+            for action in inflight.take_actions():
                 kind = type(action)
                 if kind is Finish:
                     if action.group != GROUP:

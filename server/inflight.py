@@ -119,7 +119,7 @@ class InFlight:
         # Dispatcher's incarnation → the job that it was given alone last, until it is judged.
         self._given_alone: dict[int, _Job] = {}
         self._cancelled: list[int] = []
-        self._deadlines: list[tuple[float, int]] = []
+        self.deadlines: list[tuple[float, int]] = []    # a heap of (deadline, group), some over
         self._served_at = now
         self._actions: list[object] = []
 
@@ -184,7 +184,7 @@ class InFlight:
             self._finish(held, Outcome("ok", held.results))
             return
         if deadline is not None:
-            heapq.heappush(self._deadlines, (deadline, group))
+            heapq.heappush(self.deadlines, (deadline, group))
         if self._is_linked:
             self._unsent.append(held)
 
@@ -259,8 +259,8 @@ class InFlight:
 
     def tick(self, now: float) -> None:
         """Ends what has passed its deadline or its age."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            held = self._groups.get(heapq.heappop(self._deadlines)[1])
+        while self.deadlines and self.deadlines[0][0] <= now:
+            held = self._groups.get(heapq.heappop(self.deadlines)[1])
             if held is not None:
                 self._finish(held, Outcome("deadline"))
         while self._groups:
@@ -269,18 +269,25 @@ class InFlight:
                 break
             self._finish(oldest, Outcome("aged", retry_ms=1000))
 
-    def next_timer(self, now: float) -> float | None:
-        """When `tick` or `take_actions` has work next, in monotonic seconds; None for never."""
-        if self._unsent or self._actions or (self._suspects and self._may_send_suspect()):
-            return now
-        deadlines, due = self._deadlines, None
+    def has_more(self) -> bool:
+        """Whether `take_actions` has anything."""
+        return bool(self._unsent or self._actions or self._cancelled
+                    or (self._suspects and self._may_send_suspect()))
+
+    def due_at(self) -> float:
+        """When `tick` has work next, in monotonic seconds; NEVER for never."""
+        deadlines, due = self.deadlines, NEVER
         while deadlines and deadlines[0][1] not in self._groups:
             heapq.heappop(deadlines)
         for held in self._groups.values():      # the oldest
             due = held.opened_at + self.limits.max_age_s
             break
-        return due if not deadlines else deadlines[0][0] if due is None \
-            else min(due, deadlines[0][0])
+        return min(due, deadlines[0][0]) if deadlines else due
+
+    def next_timer(self, now: float) -> float | None:
+        """When `tick` or `take_actions` has work next, in monotonic seconds; None for never."""
+        due = now if self.has_more() else self.due_at()
+        return None if due == NEVER else due
 
     def take_actions(self) -> list[object]:
         """What to do now, in order: SendHello, SendCancel, SendGroups, Finish."""

@@ -50,14 +50,16 @@ class Gauge(Counter):
 class Histogram:
     """One slot a bucket (its upper bound inclusive), one for what is larger, one for the sum."""
 
-    __slots__ = ("_values", "_slot", "_limits")
+    __slots__ = ("_values", "_slot", "_limits", "_sum")
 
     def __init__(self, values: memoryview, slot: int, limits: tuple) -> None:
         self._values, self._slot, self._limits = values, slot, limits
+        self._sum = slot + len(limits) + 1
 
     def observe(self, value: float) -> None:
-        self._values[self._slot + bisect_left(self._limits, value)] += 1
-        self._values[self._slot + len(self._limits) + 1] += value
+        values = self._values
+        values[self._slot + bisect_left(self._limits, value)] += 1
+        values[self._sum] += value
 
     def observe_all(self, observed: Sequence[float]) -> None:
         values, slot, limits = self._values, self._slot, self._limits

@@ -57,7 +57,7 @@ class Requests:
         self._replies = replies
         self._status = status
         self._records = records
-        self._streams: set[Windows] = set()
+        self.streams: set[Windows] = set()
         self._counted: dict[tuple[str, int], Callable[[], None]] = {}
         self._has_worked = False
         self._returns = Returns(time.monotonic())
@@ -107,7 +107,7 @@ class Requests:
 
     def _start(self, stream: Windows, size: int) -> None:
         stream.exchange.stream = stream
-        self._streams.add(stream)
+        self.streams.add(stream)
         if size > INLINE_BYTES:
             self._queue(Work(stream.exchange, stream.task, stream, size))
             return
@@ -147,7 +147,7 @@ class Requests:
         self.work.append(Work(stream.exchange, stream.task, stream, 0))
 
     def _end_stream(self, stream: Windows) -> None:
-        self._streams.discard(stream)
+        self.streams.discard(stream)
         stream.abandon()
         stream.task.close()
 
@@ -232,20 +232,20 @@ class Requests:
                 self.classifier.abandon(exchange.group)
             self.refuse(exchange, Outcome("draining", retry_ms=1000), now)
             self.settle(exchange.connection, now)
-        for stream in list(self._streams):
+        for stream in list(self.streams):
             stream.fail(Outcome("draining", retry_ms=1000))
             self._end_stream(stream)
             self.settle(stream.exchange.connection, now)
 
     def next_timer(self) -> float:
         """When `tick` has work next, monotonic seconds."""
-        if not self._streams:
+        if not self.streams:
             return NEVER
-        return min(stream.next_timer() for stream in self._streams)
+        return min(stream.next_timer() for stream in self.streams)
 
     def tick(self, now: float) -> None:
         """Tries again what was refused for the moment."""
-        for stream in self._streams:
+        for stream in self.streams:
             stream.tick(now)
 
     def count(self, exchange: Exchange) -> None:
