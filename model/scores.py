@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from math import exp, fsum, isfinite
 
 FUNCTIONS = ("softmax", "sigmoid", "none")
 
@@ -15,12 +15,12 @@ def scores(logits: Sequence[float], function: str) -> list[float]:
     back. No finite logit overflows. Example: softmax of [-50, 40] is [8.2e-40, 1.0].
     Raises ValueError for a logit that is NaN or infinite: there is no honest score for it.
     """
-    if not all(map(math.isfinite, logits)):
+    if not all(map(isfinite, logits)):
         raise ValueError(f"the logits {list(logits)} are not all finite")
     if function == "softmax":
         top = max(logits)
-        powers = [math.exp(logit - top) for logit in logits]
-        total = math.fsum(powers)
+        powers = [exp(logit - top) for logit in logits]
+        total = fsum(powers)
         return [power / total for power in powers]
     if function == "sigmoid":
         return [_sigmoid(logit) for logit in logits]
@@ -31,6 +31,6 @@ def scores(logits: Sequence[float], function: str) -> list[float]:
 
 def _sigmoid(logit: float) -> float:
     if logit >= 0:
-        return 1 / (1 + math.exp(-logit))
-    power = math.exp(logit)
+        return 1 / (1 + exp(-logit))
+    power = exp(logit)
     return power / (1 + power)

@@ -126,6 +126,10 @@ class Connection:
         except OSError:
             self.is_gone = True
             return None
+        if data and self.rests:
+            whole = self.parser.take_whole(data)
+            if whole is not None:
+                return whole
         if not data:
             self.has_ended = True
             self._ended_at = now
@@ -138,10 +142,6 @@ class Connection:
         elif self.reading is not None or not self.is_closing:
             if not self.parser.started:
                 self._request_at = now
-                if self.rests:
-                    whole = self.parser.take_whole(data)
-                    if whole is not None:
-                        return whole
             self.parser.feed(data)
         return None
 

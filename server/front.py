@@ -138,8 +138,9 @@ class Front:
             self._let_in(number)
         if self._messages:
             self._take_messages(now)
-        # After the link: what a dead dispatcher had sent counts before its death does.
         if has_orders:
+            # What a dead dispatcher had sent counts before its death does.
+            self._hear_out(now)
             self._read_control()
         if self.clients.again:
             self.clients.go_on(time.monotonic())
@@ -201,13 +202,10 @@ class Front:
         if last:
             self.clients.let_in(last, now)
         # Sockets first: what has come counts before a deadline does.
-        if self.link is not None:
-            self._receive(link.MESSAGES_A_READ)
+        self._hear_out(now)
         if self._messages:
-            self._take_messages(now)
-            if self._messages:
-                self._look_at = now
-                return
+            self._look_at = now
+            return
         self.inflight.tick(now)
         self.requests.tick(now)
         if self.rehearsal is not None:
@@ -244,6 +242,12 @@ class Front:
         self._messages.extend(messages)
         if has_ended:
             self._unlink(time.monotonic())
+
+    def _hear_out(self, now: float) -> None:
+        """Takes all that has come from the dispatcher, as far as a turn's share goes."""
+        if self.link is not None:
+            self._receive(link.MESSAGES_A_READ)
+        self._take_messages(now)
 
     def _take_messages(self, now: float) -> None:
         while self._messages:

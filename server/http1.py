@@ -70,7 +70,7 @@ class Parser:
 
     @property
     def started(self) -> bool:
-        return self._state != LINE or len(self._buffer) > 0
+        return self._state != LINE or bool(self._buffer)
 
     @property
     def buffered(self) -> int:

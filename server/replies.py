@@ -47,7 +47,8 @@ class Replies:
         if exchange is connection.reading:
             exchange.closes = True
         connection.answer(exchange, status, answer_bytes(
-            status, self.date, latency_ms, self.trace_id(exchange).encode(), content_type, fields,
+            status, self.date, latency_ms,
+            (exchange.trace_id or self.trace_id(exchange)).encode(), content_type, fields,
             content, exchange.closes, 1 if head is None else head.minor,
             head is not None and head.method == "HEAD"))
 
