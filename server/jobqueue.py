@@ -162,6 +162,8 @@ class JobQueue:
         left_ms = sum(self.backlog_ms) * share
         entries: list[Entry] = []
         for priority in (first, HIGH + LOW - first):
+            if priority != first and self._turns[priority].is_blank():
+                break
             limit_ms = cap_ms if priority == first or first == LOW else min(cap_ms, RIDE_ALONG_MS)
             spent_ms = self._gather(priority, entries, costs, limit_ms, left_ms, rows, now)
             left_ms -= spent_ms
