@@ -56,8 +56,9 @@ class Histogram:
         self._values, self._slot, self._limits = values, slot, limits
 
     def observe(self, value: float) -> None:
-        self._values[self._slot + bisect_left(self._limits, value)] += 1
-        self._values[self._slot + len(self._limits) + 1] += value
+        values, slot, limits = self._values, self._slot, self._limits
+        values[slot + bisect_left(limits, value)] += 1
+        values[slot + len(limits) + 1] += value
 
     def observe_all(self, observed: Sequence[float]) -> None:
         values, slot, limits = self._values, self._slot, self._limits
