@@ -167,22 +167,25 @@ def decode(data: bytes) -> object:
 
 def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
     groups, at, length = [], _HEADER.size, len(data)
-    read_group, group_size, read_job, job_size = \
-        _GROUP.unpack_from, _GROUP.size, _JOB.unpack_from, _JOB.size
+    # A group has a job at least, so both heads are read at once, as most requests have one text.
+    read, both_size = _GROUP_OF_ONE.unpack_from, _GROUP_OF_ONE.size
     for _ in range(count):
-        group, connection, deadline, priority, total, here = read_group(data, at)
+        (group, connection, deadline, priority, total, here,
+         job, tokens, split, size, deaths, sends) = read(data, at)
         if priority not in (HIGH, LOW) or not 0 < here <= total or deadline != deadline:
             raise MessageError(f"group {group}: priority {priority}, {here} jobs of {total}")
-        at += group_size
+        at += both_size
         jobs = []
-        for _ in range(here):
-            job, tokens, split, size, deaths, sends = read_job(data, at)
-            at += job_size
+        while True:
             end = at + size
             if end > length:
                 raise MessageError(f"job {job}: {size} bytes of ids, {length - at} are left")
             jobs.append(Job(job, tokens, split, deaths, sends, data[at:end]))
             at = end
+            if len(jobs) == here:
+                break
+            job, tokens, split, size, deaths, sends = _JOB.unpack_from(data, at)
+            at += _JOB.size
         groups.append(Group(group, connection, priority, deadline, total, jobs))
     return Jobs(groups), at
 

@@ -201,16 +201,14 @@ class Dispatcher:
         measured: list[Measured] = []
         for action in self.scheduler.take_actions(now):
             if isinstance(action, RunBatch):
-                peer = self.engines[action.engine, action.incarnation]
-                peer.link.send(codec.encode_batch(action.batch))
-                self._watch(peer)
+                self._say(self.engines[action.engine, action.incarnation],
+                          codec.encode_batch(action.batch))
             elif isinstance(action, Measured):
                 measured.append(action)
             elif isinstance(action, SendState):
                 message = codec.encode_state(action.state)
                 for peer in self.fronts.values():
-                    peer.link.send(message)
-                    self._watch(peer)
+                    self._say(peer, message)
                 self.metrics.backlog(action.state.backlog_low_ms / 1e3)
             else:
                 peer = self.fronts.get(action.source)
@@ -221,20 +219,23 @@ class Dispatcher:
             self._send(peer)
         for batch in measured:      # nobody waits for these
             self.metrics.batch(batch)
-        self.metrics.recomputed(self.scheduler.recomputed - self.recomputed)
-        self.recomputed = self.scheduler.recomputed
+        if self.scheduler.recomputed != self.recomputed:
+            self.metrics.recomputed(self.scheduler.recomputed - self.recomputed)
+            self.recomputed = self.scheduler.recomputed
         self.metrics.shared(self.scheduler.sharing.counts)
 
     def _send(self, peer: _Peer) -> None:
-        messages: list[bytes] = []
         if peer.notes or peer.refusals:
-            messages += codec.encode_notes(peer.notes) + codec.encode_refused(peer.refusals)
+            for message in codec.encode_notes(peer.notes) + codec.encode_refused(peer.refusals):
+                self._say(peer, message)
             peer.notes, peer.refusals = [], []
-        messages += codec.encode_results(peer.results)
+        for message in codec.encode_results(peer.results):
+            self._say(peer, message)
         peer.results = []
-        for message in messages:
-            peer.link.send(message)
-        self._watch(peer)
+
+    def _say(self, peer: _Peer, message: bytes) -> None:
+        if not peer.link.send(message):
+            self._watch(peer)
 
     def _watch(self, peer: _Peer) -> None:
         """Watches a link for room exactly while something waits for it."""
@@ -276,11 +277,11 @@ class _Metrics:
         self._padding.add(measured.padding)
         self._infer[measured.kind].observe(measured.infer_s)
         for histogram, waited_s in zip(self._queue, measured.queued_s):
-            histogram.observe_all(waited_s)
+            if waited_s:
+                histogram.observe_all(waited_s)
 
     def recomputed(self, jobs: int) -> None:
-        if jobs:
-            self._recomputed.add(jobs)
+        self._recomputed.add(jobs)
 
     def shared(self, counts: list[int]) -> None:
         """Jobs since the start by how they came to their answer, in the order of the labels."""

@@ -47,37 +47,38 @@ class JobQueue:
         if entry.twins is not None and entry.twins.runner is not None:
             entry.where = JOINED
             return
-        entry.where = QUEUED
+        entry.where, priority = QUEUED, entry.priority
         self.count += 1
-        self._counts[entry.priority] += 1
+        self._counts[priority] += 1
         self.size_bytes += len(entry.ids)
         if entry.twins is None:
-            self.backlog_ms[entry.priority] += entry.cost_ms
+            self.backlog_ms[priority] += entry.cost_ms
         else:
             self._owe(entry)
         if entry.is_alone or entry.is_for_cpu:
             self._suspects.append(entry)
             self._suspects_ms += entry.cost_ms
         else:
-            self._turns[entry.priority].put(entry)
+            self._turns[priority].put(entry)
 
     def discount(self, entry: Entry) -> None:
         """A queued job is queued no more; whoever meets it in the queue passes it by."""
+        priority = entry.priority
         self.count -= 1
-        self._counts[entry.priority] -= 1
+        self._counts[priority] -= 1
         self.size_bytes -= len(entry.ids)
         if entry.twins is None:
-            self.backlog_ms[entry.priority] -= entry.cost_ms
+            self.backlog_ms[priority] -= entry.cost_ms
         else:
             self._owe_no_more(entry)
         if entry.is_alone or entry.is_for_cpu:
             self._suspects_ms -= entry.cost_ms
         else:
-            self._turns[entry.priority].discount(entry)
+            self._turns[priority].discount(entry)
         if not self.count:
             self._suspects_ms = 0.0
-        if not self._counts[entry.priority]:
-            self.backlog_ms[entry.priority] = 0.0       # rounding must not add up over days
+        if not self._counts[priority]:
+            self.backlog_ms[priority] = 0.0             # rounding must not add up over days
 
     def _owe(self, entry: Entry) -> None:
         """Counts the cost of twins once: the first of the higher class stands for all."""
@@ -162,6 +163,8 @@ class JobQueue:
         left_ms = sum(self.backlog_ms) * share
         entries: list[Entry] = []
         for priority in (first, HIGH + LOW - first):
+            if priority != first and self._turns[priority].is_blank():
+                break
             limit_ms = cap_ms if priority == first or first == LOW else min(cap_ms, RIDE_ALONG_MS)
             spent_ms = self._gather(priority, entries, costs, limit_ms, left_ms, rows, now)
             left_ms -= spent_ms

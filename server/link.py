@@ -67,25 +67,28 @@ class Link:
         """How many messages wait for room; the socket should then be watched for writing."""
         return len(self._waiting)
 
-    def send(self, message: bytes) -> None:
-        """Sends at once if nothing waits, else queues behind what does."""
+    def send(self, message: bytes) -> bool:
+        """Sends at once if nothing waits, else queues behind what does: then it is False."""
+        if not self._waiting and self._is_sent(message):
+            return True
         self._waiting.append(message)
-        if len(self._waiting) == 1:
-            self.flush()
+        return False
 
     def flush(self) -> None:
         waiting = self._waiting
-        while waiting:
-            try:
-                self.socket.send(waiting[0])
-            except (BlockingIOError, InterruptedError):
-                return
-            except (ConnectionResetError, BrokenPipeError, ConnectionRefusedError):
-                # The peer is gone, but what it sent before is still there to be read.
-                self._is_broken = True
-                waiting.clear()
-                return
+        while waiting and self._is_sent(waiting[0]):
             waiting.popleft()
+
+    def _is_sent(self, message: bytes) -> bool:
+        """False where there is no room now."""
+        try:
+            self.socket.send(message)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except (ConnectionResetError, BrokenPipeError, ConnectionRefusedError):
+            # The peer is gone, but what it sent before is still there to be read.
+            self._is_broken = True
+        return True
 
     def receive(self, most: int = MESSAGES_A_READ) -> tuple[list[bytes], bool]:
         """(messages, whether the link has ended); at most `most` at once."""

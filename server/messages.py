@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 VERSION = 2
 LIMIT_BYTES = 65536
@@ -128,8 +129,7 @@ class Notes:
     notes: list[Note]
 
 
-@dataclass(slots=True)
-class State:
+class State(NamedTuple):
     """What a front must know of the dispatcher: whether the model answers, how many engines are
     linked, and the estimated wait of each class in ms."""
 

@@ -351,6 +351,8 @@ class Scheduler:
                     cap_ms = COLD_CAP_MS if engine.is_cold else self._cap_ms(len(serving), now)
                     entries = queue.choose(pool.costs[CPU], rows, 1 / max(idle, 1), cap_ms, now)
                 self._run(engine, entries, now)
+                if not (queue.count or are_parked):
+                    return
 
     def _holds(self, engine: LinkedEngine, now: float) -> bool:
         """Whether the one free CPU engine is kept for those who come back; nobody of high waits."""
@@ -363,7 +365,7 @@ class Scheduler:
     def _cap_ms(self, engines: int, now: float) -> float:
         """How long a CPU engine's batch may take. One client's backlog does not count: newcomers
         go before most of it, and would wait for larger batches of it."""
-        if now - self._high_came_at < HIGH_NEAR_S:
+        if now - self._high_came_at < HIGH_NEAR_S or sum(self._queue.backlog_ms) <= BATCH_CAP_MS:
             return BATCH_CAP_MS
         return min(max(BATCH_CAP_MS, self._queue.ahead_ms(LOW) / engines), DEEP_CAP_MS)
 

@@ -189,7 +189,7 @@ class Turns:
 
     def _list_again(self, flow: Flow, now: float) -> None:
         """Gives the flow that was served, the first of all, its next place."""
-        following = _first(flow.jobs, now) if flow.jobs else None
+        following = _first(flow.jobs, now)
         if following is None:
             self._unlist(flow)
             return

@@ -84,3 +84,16 @@ def test_dispatcher_known_text_is_answered_and_counted(desk):
     page = dispatcher.page
     counted = [page.counter("cache_total", result=result) for result in ("hit", "join", "miss")]
     assert [counter._values[counter._slot] for counter in counted] == [1, 0, 1]
+
+
+def test_dispatcher_reads_all_that_a_link_has_before_it_acts(desk):
+    dispatcher, connect, _ = desk
+    front = connect(codec.encode_front_hello(FrontHello(0, 7, 1)))
+    engine = connect(codec.encode_engine_hello(EngineHello(0, 0, 1, 1, 2, [(1, 8, 1.0)])))
+    dispatcher.turn()
+    for job in (1, 2, 3):
+        front.send(*codec.encode_jobs(
+            [Group(job, job, 1, 9e9, 1, [Job(job, 2, 2, 0, 1, b"text%d" % job)])]))
+    dispatcher.turn()
+    (batch,) = map(codec.decode, engine.receive()[0])
+    assert [row.ids for row in batch.rows] == [b"text1", b"text2", b"text3"]
