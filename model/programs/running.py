@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,16 @@ ARRAYS = ("ids", "places", "segments", "first", "gather", "mask", "scatter")
 COST_POINTS = ((1, 16), (4, 16), (1, 64), (8, 16), (8, 32), (1, 256), (16, 16), (16, 32))
 COST_BUDGET_S = 0.6
 COST_REPEATS = 3
+# What a network takes of a text alone of up to so many tokens is kept by length, some 0.5 MB in
+# all: after a batch has filled the caches each function of numpy's costs 10 to 30 µs once more.
+KEPT_ALONE = 128
+
+
+class Alone(NamedTuple):
+    """A network's arguments for one text; `ids` is the beginning of those there, to be written."""
+
+    ids: np.ndarray
+    arguments: dict[str, Any]
 
 
 class PackedProgram:
@@ -35,6 +45,7 @@ class PackedProgram:
         self._vocab: int = card["vocab_size"]
         self._max_tokens: int = card["max_tokens"]
         self.token_cap = plan.rows[-1]
+        self._alone: dict[int, Alone] = {}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -44,15 +55,14 @@ class PackedProgram:
         longest = max((len(row.ids) for row in rows), default=0)
         if longest > self._max_tokens:  # a place past the table would be another segment's
             raise ValueError(f"a text has {longest} tokens, the model takes {self._max_tokens}")
-        logits = np.empty((len(rows), self._labels), dtype=np.float32)
-        begin = 0
         with torch.inference_mode():
+            if len(rows) == 1 and longest <= KEPT_ALONE and rows[0].split == longest:
+                return self._run_alone(rows[0].ids)
+            logits = np.empty((len(rows), self._labels), dtype=np.float32)
+            begin = 0
             for part in cut(rows, self.token_cap):
                 packed = pack(part, self.plan.fill)
-                if packed.ids.max() >= self._vocab:  # torch would tell in a page of text
-                    raise ValueError(f"a text has the token id {packed.ids.max()}, the model's "
-                                     f"vocabulary ends before {self._vocab}")
-                logits[begin + packed.order] = self._call(packed)[:len(part)]
+                logits[begin + packed.order] = self._call(_arguments(packed))[:len(part)]
                 begin += len(part)
         return logits
 
@@ -83,9 +93,31 @@ class PackedProgram:
                 break
         return points
 
-    def _call(self, packed: Packed) -> np.ndarray:
-        arrays = {name: torch.from_numpy(getattr(packed, name)) for name in ARRAYS}
-        return self._network(groups=list(zip(packed.counts, packed.lengths)), **arrays).numpy()
+    def _run_alone(self, ids: np.ndarray) -> np.ndarray:
+        """Logits, float32 [1, C], of one text of one segment."""
+        alone = self._alone.get(len(ids))
+        if alone is None:
+            packed = pack([_filler(len(ids))], self.plan.fill)
+            alone = Alone(packed.ids[:len(ids)], _arguments(packed))
+            self._alone[len(ids)] = alone
+        alone.ids[:] = ids
+        return self._call(alone.arguments)[:1]
+
+    def _call(self, arguments: dict[str, Any]) -> np.ndarray:
+        try:
+            return self._network(**arguments).numpy()
+        except (IndexError, RuntimeError):
+            largest = int(arguments["ids"].max())
+            if largest < self._vocab:
+                raise
+            # torch tells of it in a page of text
+            raise ValueError(f"a text has the token id {largest}, the model's vocabulary ends "
+                             f"before {self._vocab}") from None
+
+
+def _arguments(packed: Packed) -> dict[str, Any]:
+    arrays = {name: torch.from_numpy(getattr(packed, name)) for name in ARRAYS}
+    return {"groups": list(zip(packed.counts, packed.lengths)), **arrays}
 
 
 def _filler(length: int) -> Row:
