@@ -102,9 +102,11 @@ class Page:
         self.values[STATE] = state
 
     def turn(self, now: float) -> None:
-        """A loop's sign of life."""
-        self.values[TURN_AT] = now
-        self.values[ALIVE_UNTIL] = now + LOOP_LEASE_S
+        """A loop's sign of life; what it promised in the turn before is kept."""
+        values = self.values
+        values[TURN_AT] = now
+        values[CPU_UNTIL] = 0.0
+        values[ALIVE_UNTIL] = now + LOOP_LEASE_S
 
     def promise(self, until: float, cpu_until: float = 0.0) -> None:
         """Alive until then on the clock, and until the process has used so much CPU time

@@ -124,7 +124,8 @@ def test_engine_promises_before_a_batch_and_takes_it_back_after(bench):
     (lambda rows: np.zeros((len(rows) + 1, 3), np.float32), "(2, 3)"),
     (lambda rows: np.zeros((len(rows), 4), np.float32), "(1, 4)"),
     (lambda rows: np.full((len(rows), 3), np.nan, np.float32), "not finite"),
-    (lambda rows: np.full((len(rows), 3), -np.inf, np.float32), "not finite")])
+    (lambda rows: np.full((len(rows), 3), -np.inf, np.float32), "not finite"),
+    (lambda rows: np.array([[np.inf, -np.inf, 0]] * len(rows), np.float32), "not finite")])
 def test_engine_unusable_answer_is_a_failure_and_the_engine_goes_on(bench, answer, words):
     peer, _ = bench.accept()
     right, bench.program.answer = bench.program.answer, answer
@@ -133,6 +134,32 @@ def test_engine_unusable_answer_is_a_failure_and_the_engine_goes_on(bench, answe
     assert words in failed.reason
     bench.program.answer = right
     assert logits_of(bench.ask(peer, 2, [1])) == [[1, 2, 3]]
+
+
+def test_engine_largest_finite_logits_are_an_answer(bench):
+    peer, _ = bench.accept()
+    largest = float(np.finfo(np.float32).max)
+    bench.program.answer = lambda rows: np.full((len(rows), 3), largest, np.float32)
+    assert logits_of(bench.ask(peer, 1, [1], [2])) == [[largest] * 3] * 2
+
+
+def test_engine_takes_batches_that_wait_together_one_after_the_other(bench):
+    peer, _ = bench.accept()
+    for number in (1, 2, 3):
+        peer.send(codec.encode_batch(Batch(number, LOW, [Row(1, 1, b"\1\0")])))
+    found = []
+    wait_until("three answers", lambda: found.extend(peer.receive()[0]) or len(found) == 3, 20)
+    assert [codec.decode(data).batch for data in found] == [1, 2, 3]
+
+
+def test_engine_answers_that_find_no_room_wait_for_it(bench):
+    peer, _ = bench.accept()
+    for number in range(600):       # some 280 answers fill the socket
+        peer.send(codec.encode_batch(Batch(number, LOW, [Row(1, 1, b"\1\0")])))
+    wait_until("all computed", lambda: peer.flush() or len(bench.program.promises) == 600, 20)
+    found = []
+    wait_until("all answers", lambda: found.extend(peer.receive()[0]) or len(found) == 600, 20)
+    assert [codec.decode(data).batch for data in found] == list(range(600))
 
 
 def test_engine_long_exception_is_cut_to_a_message(bench):

@@ -98,8 +98,8 @@ def test_metrics_lease_follows_turns_and_promises(registry):
     assert (page.get(TURN_AT), page.get(ALIVE_UNTIL)) == (101.0, 101.0 + LOOP_LEASE_S)
     page.promise(500.0, 12.0)
     assert (page.get(ALIVE_UNTIL), page.get(CPU_UNTIL)) == (500.0, 12.0)
-    page.promise(102.0)
-    assert page.get(CPU_UNTIL) == 0.0
+    page.turn(102.0)
+    assert (page.get(ALIVE_UNTIL), page.get(CPU_UNTIL)) == (102.0 + LOOP_LEASE_S, 0.0)
     page.set_worked()
     assert page.get(WORKED)
     begun(page, 2)

@@ -18,13 +18,9 @@ from model.programs.script import settle
 TIMED_LENGTH = 16
 ALONE, COMPANY = 1, 16  # texts of a batch: a lone client's, and a busy server's
 TIMED_LAYERS = 2        # one as all others and the last, which computes first tokens only
-TIMED_ROUNDS = 15
+TIMED_ROUNDS = 24       # with 12 a busy machine chose otherwise at one start of four
 HOPELESS = 2.0          # times as slow (`Times.over`) in the first rounds: timed no further
-FIRST_ROUNDS = 3
-# More than the L2 cache of any core we know. It is read before each timed batch, so that weights
-# come from further away, as in service, where each batch finds them pushed out by the layers after
-# them and by the processes beside; two layers of small models would stay.
-PUSHED_OUT_BYTES = 8 << 20
+FIRST_ROUNDS = 2
 CLEARLY = 0.95          # `Times.over` the more exact one before it: noise must not choose
 PROBED = (768, 768)     # a product's weight, for comparing bf16 with fp32
 
@@ -90,14 +86,18 @@ def choose(card: dict[str, Any], build: Callable[[dict[str, Any]], Program]) -> 
 
 
 def _race(programs: dict[str, Program]) -> dict[str, Times]:
-    """The CPU time of each program, by turns, so that a busy moment hits all alike. The first calls
-    compile and are not timed; the hopeless leave after some rounds, which others need more."""
+    """The CPU time of each program; the hopeless leave after some rounds, others need more.
+
+    They go by turns, so that a busy moment hits all alike, and so that one text finds weights as
+    cold as in service: there the layers after them have pushed them out of the core's own cache,
+    here another program's batch. (Reading 8 MB of something else before each call makes Python's
+    code cold too, which hides half of the difference and is as noisy.) First calls compile.
+    """
     batches = [[Row(np.zeros(TIMED_LENGTH, dtype=np.int64), TIMED_LENGTH)] * texts
                for texts in (ALONE, COMPANY)]
     for program in programs.values():
         for rows in batches:
             program.run(rows)
-    others = np.ones(PUSHED_OUT_BYTES // 8)
     took = {precision: Times([], []) for precision in programs}
     running = list(programs)
     for turn in range(TIMED_ROUNDS):
@@ -106,7 +106,6 @@ def _race(programs: dict[str, Program]) -> dict[str, Times]:
             running = [name for name in running if took[name].over(best) < HOPELESS]
         for precision in running:
             for rows, times in zip(batches, took[precision]):
-                others.sum()
                 begin = time.thread_time()
                 programs[precision].run(rows)
                 times.append((time.thread_time() - begin) * 1e3)
