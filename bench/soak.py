@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import json
 import random
+import signal
 import socket
 import sys
 import tempfile
@@ -84,12 +85,14 @@ def measure_growth(server: Server, texts: Path, minutes: float, **facts: object)
     samples: list[tuple[float, Memory]] = []
     begun = time.perf_counter()
     driver = Driver(server.url, texts, CONNECTIONS, 60 * minutes)
-    while driver.is_running():
-        time.sleep(max(SAMPLE_S, 60 * minutes / SAMPLES))
-        samples.append((time.perf_counter() - begun, memory_mb(server)))
-        print(f"\r{samples[-1][0]:.0f} s: {samples[-1][1].pss:.1f} MB", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    load = driver.finish()
+    with contextlib.closing(driver):
+        while driver.is_running():
+            time.sleep(max(SAMPLE_S, 60 * minutes / SAMPLES))
+            samples.append((time.perf_counter() - begun, memory_mb(server)))
+            print(f"\r{samples[-1][0]:.0f} s: {samples[-1][1].pss:.1f} MB", end="",
+                  file=sys.stderr)
+        print(file=sys.stderr)
+        load = driver.finish()
     # The last sample may be of the time after the load.
     samples = samples[:-1]
     growth = growth_of_second_half([(at_s, memory.pss) for at_s, memory in samples])
@@ -131,6 +134,8 @@ def ask_long_texts(server: Server) -> int:
 
 
 def main() -> None:
+    # Ended from outside it still ends the server.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(prog="python -m bench.soak")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--model", default=str(MODEL), help="checkpoint folder")
