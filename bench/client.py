@@ -84,6 +84,11 @@ class Driver:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def close(self) -> None:
+        """Ends it where it still runs."""
+        self._process.kill()
+        self._process.wait()
+
     def finish(self) -> Load:
         """Waits for the end; raises RuntimeError with the client's words when it failed."""
         said, _ = self._process.communicate()
