@@ -18,10 +18,10 @@ schedule.check_p99, schedule.check_p50  the same of latency, from the planned se
 
 `pace` is how many times as long as in the calibrating run batches took, in each round; `strangers`
 the share of the cores that other programs took. What those take of the fronts' time is not
-simulated, so where it is more than 3 % a trace is served again, twice at most. The processor time of
-fronts and dispatcher is simulated roughly, as so much a request: good where batches take many times
-as long, as MiniLM's do; with the default model, where serving is half of the work, p99 is off by
-more.
+simulated, so where it is more than 3 % a trace is served again, twice at most. Processor time of
+fronts and dispatcher is simulated roughly, as so much a request: enough where batches take many
+times as long, as MiniLM's do. With the default model, where serving is half of the work, p99 was
+off by half.
 """
 
 import argparse
