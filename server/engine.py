@@ -8,7 +8,6 @@ import math
 import os
 import select
 import time
-from array import array
 
 import numpy as np
 
