@@ -134,8 +134,8 @@ class Engine:
                                               f"{type(error).__name__}: {error}"))
         infer_us = int((time.perf_counter() - started) * 1e6)
         wanted = (len(batch.rows), self.classes)
-        # No finite float32 can make a sum of Python floats infinite. After a batch, which has pushed
-        # code out of the caches, this takes half of the 20 µs of numpy's isfinite and all.
+        # No finite float32 can make a sum of Python floats infinite. After a batch, which has
+        # pushed code out of the caches, this takes half of the 20 µs of numpy's isfinite and all.
         if logits.shape != wanted or not math.isfinite(sum(logits.ravel().tolist())):
             return codec.encode_failed(Failed(
                 batch.batch, False, f"logits {logits.shape} instead of {wanted}, or not finite"))
