@@ -133,7 +133,7 @@ class Clients:
     def settle(self, connection: Connection, now: float) -> None:
         """Writes, and watches the connection for what it needs next; forgets it if it is gone."""
         connection.flush(now)
-        if connection.rests and connection.timer <= min(now + IDLE_S, self.drain_idle_at):
+        if connection.rests() and connection.timer <= min(now + IDLE_S, self.drain_idle_at):
             return      # all is written, and somebody looks at it before it can be due
         if connection.is_gone:
             self._drop(connection)

@@ -126,7 +126,7 @@ class Connection:
         except OSError:
             self.is_gone = True
             return None
-        if data and self.rests:
+        if data and self.rests():
             whole = self.parser.take_whole(data)
             if whole is not None:
                 return whole
@@ -145,7 +145,6 @@ class Connection:
             self.parser.feed(data)
         return None
 
-    @property
     def rests(self) -> bool:
         """Whether nothing is owed to the client, which may send a further request."""
         return not (self.exchanges or self._out or self.is_gone or self.is_closing

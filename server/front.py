@@ -152,6 +152,7 @@ class Front:
         if later >= due_at or has_orders or self.phase in LEAVING:
             self._look_at_timers(later)
         self._act()
+        self._open_requests.set(self.inflight.open_groups)
         ended = self._ended_at = time.monotonic()
         if ended - now - self._loading_s > self._peak_s:
             self._peak_s = ended - now - self._loading_s
@@ -185,6 +186,7 @@ class Front:
             self.clients.close_idlest(now)
         self.clients.let_in(
             self.doors.accept(listener, len(self.clients.connections), now), now)
+        self._look_at = 0.0         # there is somebody to count
 
     def _see_off(self) -> None:
         self.doors.released()
@@ -193,7 +195,6 @@ class Front:
     def _look_at_timers(self, now: float) -> None:
         self._look_at = now + LOOK_S
         self._open_connections.set(len(self.clients.connections))
-        self._open_requests.set(self.inflight.open_groups)
         self.doors.watch(now)
         if not self.has_told_open and self.doors.is_open:
             self.has_told_open = True

@@ -54,6 +54,7 @@ class Parser:
     def __init__(self, body_limit: int, known: dict[bytes, Head] | None = None) -> None:
         self.body_limit = body_limit
         self.has_more = False
+        self.started = False        # an attribute, because it is asked for several times a request
         self._known = {} if known is None else known
         self._buffer = bytearray()
         self._state = LINE
@@ -69,10 +70,6 @@ class Parser:
         self._fields: dict[bytes, bytes] = {}
 
     @property
-    def started(self) -> bool:
-        return self._state != LINE or bool(self._buffer)
-
-    @property
     def buffered(self) -> int:
         """Bytes held: of the unfinished request, and of what was not pulled."""
         held = len(self._buffer)
@@ -81,6 +78,7 @@ class Parser:
     def feed(self, data: bytes) -> None:
         """Takes the next bytes of the connection."""
         self._buffer += data
+        self.started = self.started or bool(data)
 
     def discard(self) -> None:
         """Gives back the memory of a request that is not wanted; nothing can be parsed after it."""
@@ -103,6 +101,12 @@ class Parser:
 
     def next_event(self) -> Head | Body | None:
         """The next event, or None. Raises ProtocolError."""
+        try:
+            return self._next_event()
+        finally:
+            self.started = self._state != LINE or bool(self._buffer)
+
+    def _next_event(self) -> Head | Body | None:
         self.has_more = False
         if self._state == LENGTH:
             return self._read_content()

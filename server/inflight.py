@@ -63,7 +63,7 @@ class SendHello:
     hello: FrontHello
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)      # as an Outcome
 class SendGroups:
     groups: list[Group]
 

@@ -59,7 +59,7 @@ def test_connection_request_is_read_and_answered(pair):
     exchange, = pull(connection)
     connection.answer(exchange, 200, b"answer")
     connection.flush(1.0)
-    assert pair.heard() == b"answer" and connection.is_idle and connection.rests
+    assert pair.heard() == b"answer" and connection.is_idle and connection.rests()
 
 
 def test_connection_end_of_an_idle_client_is_its_end(pair):
