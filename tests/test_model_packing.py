@@ -14,7 +14,7 @@ def make_rows(sizes, seed=3):
 
 def test_pack_example_by_hand():
     packed = pack([Row(np.arange(18), 18), Row(np.array([7, 8, 9]), 2)], int)
-    assert packed.order.tolist() == [1, 0] and packed.first.tolist() == [0, 3]
+    assert packed.ranks.tolist() == [1, 0] and packed.first.tolist() == [0, 3]
     assert packed.ids.tolist() == [7, 8, 9, *range(18)]
     assert packed.places.tolist() == [0, 1, 2, *range(18)]
     assert packed.segments.tolist() == [0, 0, 1] + [0] * 18
@@ -29,12 +29,12 @@ def test_pack_random_rows_finds_each_back(seed):
     rng = np.random.default_rng(seed)
     rows = make_rows(rng.integers(1, 70, rng.integers(1, 30)).tolist(), seed)
     packed = pack(rows, int)
-    assert sorted(packed.order) == list(range(len(rows)))
+    assert sorted(packed.ranks) == list(range(len(rows)))
     assert np.array_equal(packed.gather[packed.scatter], np.arange(len(packed.ids)))
     assert (packed.mask[packed.scatter] == 0).all()
     assert (packed.mask == 0).sum() == len(packed.ids)
     padded = np.repeat(packed.lengths, packed.counts)
-    for text, row in enumerate(packed.order):
+    for text, row in enumerate(np.argsort(packed.ranks)):
         ids, split = rows[row]
         here = slice(packed.first[text], packed.first[text] + len(ids))
         assert np.array_equal(packed.ids[here], ids)
@@ -51,7 +51,7 @@ def test_pack_filled_adds_tokens_and_texts_that_nobody_reads():
     for name in ("ids", "places", "segments", "scatter"):
         assert getattr(filled, name).tolist() == getattr(plain, name).tolist() + [0, 0]
     assert filled.first.tolist() == plain.first.tolist() + [0]
-    for name in ("order", "gather", "mask"):
+    for name in ("ranks", "gather", "mask"):
         assert np.array_equal(getattr(filled, name), getattr(plain, name))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -97,7 +98,7 @@ def filled(rows: int, counts: Sequence[int]) -> int:
     """How many rows to compute for `rows` of them: as many full calls of the largest count as go
     in, and the smallest count that takes the rest."""
     full, rest = divmod(rows, counts[-1])
-    return full * counts[-1] + next(count for count in (0, *counts) if count >= rest)
+    return full * counts[-1] + (counts[bisect_left(counts, rest)] if rest else 0)
 
 
 def is_exact(kind: str, name: str, outputs: int, inputs: int) -> bool:
