@@ -24,7 +24,7 @@ from model.programs.lanes import LanePrograms
 from model.programs.on_device import NoNetwork, Options, build
 from model.program import Row
 from server import codec, gpu_start, link, log
-from server.engine import ID_TYPES, LONGEST_WAIT_S, RECONNECT_S
+from server.engine import ID_TYPES, LONGEST_WAIT_MS, RECONNECT_MS
 from server.messages import ENGINE_KINDS, HIGH, Batch, Done, EngineHello, Failed, MessageError
 from server.metrics import LOOP_LEASE_S, UP
 from server.processes import STDERR, ChildSpec
@@ -190,7 +190,7 @@ class GpuEngine:
             if remaining_s > SPUN_S:
                 return SLEPT_SHARE * remaining_s
             return 0.0 if remaining_s > -SPUN_S else POLL_S
-        return RECONNECT_S if self.link is None else LONGEST_WAIT_S
+        return (RECONNECT_MS if self.link is None else LONGEST_WAIT_MS) / 1e3
 
     def _obey(self) -> None:
         messages, has_ended = self.spec.control.receive_all()

@@ -102,7 +102,7 @@ class Page:
         self.values[STATE] = state
 
     def turn(self, now: float) -> None:
-        """A loop's sign of life; what it promised in the turn before is kept."""
+        """A loop's sign of life, which ends what it promised before."""
         values = self.values
         values[TURN_AT] = now
         values[CPU_UNTIL] = 0.0
