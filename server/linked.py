@@ -14,6 +14,7 @@ MOST_HELD, FEWEST_HELD = 0.4, 4
 # Enough of them are back.
 BACK = 0.8
 
+
 @dataclass(slots=True, eq=False)
 class Run:
     """A batch at an engine, sent at `sent_at` in monotonic seconds; its `priority` is the lane
