@@ -101,6 +101,17 @@ def test_choose_times_two_layers_of_each_precision(clock):
     assert built[0]["settings"] == {"layers": 1}
 
 
+@pytest.mark.parametrize("hidden, layers", [(384, 5), (128, 6), (1024, 2)])
+def test_choose_times_layers_whose_weights_no_core_keeps(clock, hidden, layers):
+    built = []
+    settings = {"layers": 6, "hidden_size": hidden, "intermediate": 4 * hidden}
+    chosen.choose({**CARD, "settings": settings},
+                  builder(clock, built, fp32=3.0, fp16=2.0, int8=1.0))
+    assert all(card["settings"]["layers"] == layers for card in built)
+    weights = layers * 12 * hidden ** 2                                     # in 8 bits
+    assert layers in (2, 6) or weights >= chosen.CACHED_BYTES > weights * (layers - 1) / layers
+
+
 def test_choose_what_cannot_be_computed_here_is_left_out(clock, monkeypatch):
     def check(precision):
         if precision == "fp16":

@@ -17,8 +17,11 @@ from model.programs.script import settle
 
 TIMED_LENGTH = 16
 ALONE, COMPANY = 1, 16  # texts of a batch: a lone client's, and a busy server's
-TIMED_LAYERS = 2        # one as all others and the last, which computes first tokens only
-TIMED_ROUNDS = 24       # with 12 a busy machine chose otherwise at one start of four
+FEWEST_LAYERS = 2       # one as all others and the last, which computes first tokens only
+# Weights of more than a core's own cache, in 8 bits: in service each layer's come from further away,
+# which is most of what one text costs. Two layers of MiniLM stay, and said little of that.
+CACHED_BYTES = 8 << 20
+TIMED_ROUNDS = 12
 HOPELESS = 2.0          # times as slow (`Times.over`) in the first rounds: timed no further
 FIRST_ROUNDS = 2
 CLEARLY = 0.95          # `Times.over` the more exact one before it: noise must not choose
@@ -56,16 +59,16 @@ def check_computable(precision: str) -> None:
 def choose(card: dict[str, Any], build: Callable[[dict[str, Any]], Program]) -> dict[str, Any]:
     """The card with its "precision" decided among its "precisions", and "precision_why".
 
-    `build` makes the program of a card. Several precisions are timed through two layers, with one
+    `build` makes the program of a card. Several precisions are timed through some layers, with one
     short text and with a batch of them; they are given with the most exact first, and one after it
-    must be clearly faster. Two layers say less than all do, because what a call costs besides them
-    is the same for every precision. Raises ArithmeticError where none can be computed here.
+    must be clearly faster. Raises ArithmeticError where none can be computed here.
     """
-    precisions, layers = card["precisions"], card["settings"].get("layers", 1)
+    precisions, settings = card["precisions"], card["settings"]
     if len(precisions) == 1:
         check_computable(precisions[0])
         return card
-    few = {**card["settings"], "layers": min(layers, TIMED_LAYERS)}
+    layers = settings.get("layers", 1)
+    few = {**settings, "layers": min(layers, _enough_layers(settings))}
     programs: dict[str, Program] = {}
     refusal = ArithmeticError()
     for precision in precisions:
@@ -83,6 +86,12 @@ def choose(card: dict[str, Any], build: Callable[[dict[str, Any]], Program]) -> 
             f"of what passed the gate the fastest here for one text and for {COMPANY} together, "
             f"where a less exact one must win by {1 - CLEARLY:.0%} in both multiplied: {times} ms "
             f"for texts of {TIMED_LENGTH} tokens through {few['layers']} of {layers} layers"}
+
+
+def _enough_layers(settings: dict[str, Any]) -> int:
+    hidden = settings.get("hidden_size", 0)
+    layer_bytes = hidden * (4 * hidden + 2 * settings.get("intermediate", 0))
+    return max(FEWEST_LAYERS, -(-CACHED_BYTES // layer_bytes) if layer_bytes else 0)
 
 
 def _race(programs: dict[str, Program]) -> dict[str, Times]:
