@@ -18,8 +18,8 @@ from model.programs.script import settle
 TIMED_LENGTH = 16
 ALONE, COMPANY = 1, 16  # texts of a batch: a lone client's, and a busy server's
 FEWEST_LAYERS = 2       # one as all others and the last, which computes first tokens only
-# Weights of more than a core's own cache, in 8 bits: in service each layer's come from further away,
-# which is most of what one text costs. Two layers of MiniLM stay, and said little of that.
+# Weights of more than a core's own cache, in 8 bits: in service each layer's come from further
+# away, which is most of what one text costs. Two layers of MiniLM stay, and said little of that.
 CACHED_BYTES = 8 << 20
 TIMED_ROUNDS = 12
 HOPELESS = 2.0          # times as slow (`Times.over`) in the first rounds: timed no further
