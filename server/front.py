@@ -89,7 +89,7 @@ class Front:
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
         self._collected_at = now
-        self._turn_peak, self._peak_s = self.page.gauge("front_turn_seconds_max"), 0.0
+        self._turn_peak = self.page.gauge("front_turn_seconds_max")
         self._hits = self.page.counter("cache_total", result="hit")
         self._open_connections = self.page.gauge("connections")
         self._open_requests = self.page.gauge("inflight")
@@ -154,9 +154,7 @@ class Front:
         self._act()
         self._open_requests.set(self.inflight.open_groups)
         ended = self._ended_at = time.monotonic()
-        if ended - now - self._loading_s > self._peak_s:
-            self._peak_s = ended - now - self._loading_s
-            self._turn_peak.raise_to(self._peak_s)
+        self._turn_peak.raise_to(ended - now - self._loading_s)
         if not events and ended - self._collected_at > IDLE_COLLECT_S:
             gc.collect()
             self._collected_at = self._ended_at = time.monotonic()

@@ -23,15 +23,18 @@ class Returns:
 
     def answered(self, now: float) -> None:
         """A request was answered."""
-        rate = self._rate * math.exp(min(self._rate_at - now, 0.0) / MEMORY_S)
-        self._rate, self._rate_at = rate + 1.0 / MEMORY_S, now
+        self._decay(now)
+        self._rate += 1.0 / MEMORY_S
 
     def give_ms(self, least_ms: int, now: float) -> int:
         """After how long a request that is refused now should come back; at least `least_ms`,
         at most LONGEST_S unless that is less."""
-        self._rate *= math.exp(min(self._rate_at - now, 0.0) / MEMORY_S)
-        self._rate_at = now
+        self._decay(now)
         given = max(self._given_until, now + least_ms / 1e3)
         latest = max(now + LONGEST_S, now + least_ms / 1e3)
         self._given_until = min(given + 1.0 / max(self._rate, 1.0), latest)
         return max(int((min(given, latest) - now) * 1e3), least_ms)
+
+    def _decay(self, now: float) -> None:
+        self._rate *= math.exp(min(self._rate_at - now, 0.0) / MEMORY_S)
+        self._rate_at = now

@@ -114,7 +114,7 @@ class Scheduler:
         if group.priority == HIGH:
             self._high_came_at = now
         sharing, queue = self.sharing, self._queue
-        hits = sharing.take_hits(group) if sharing.is_on else ()
+        hits = sharing.take_hits(group)
         if not is_let_in(queue, self.policy, group, self.pool.drain) and sharing.adds_work(group):
             refused = refusal(queue, self.policy, source, group, now, work_of(self.pool, group))
             if refused is not None:
@@ -133,8 +133,7 @@ class Scheduler:
                           costs.share_ms(job.tokens), job.deaths,
                           job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
             held[job.job] = entry
-            if sharing.is_on:
-                sharing.enter(entry)
+            sharing.enter(entry)
             queue.put(entry)
 
     def wait_ms(self, priority: int) -> float:

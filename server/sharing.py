@@ -29,13 +29,13 @@ class Sharing:
 
     def __init__(self, limit_bytes: int) -> None:
         self.counts = [0, 0, 0]
-        self.is_on = limit_bytes > 0
+        self._is_on = limit_bytes > 0
         self._cache = Cache(limit_bytes)
         self._twins: dict[bytes, Twins] = {}
 
     def take_hits(self, group: Group) -> list[Result]:
         """Answers that are known already; their jobs leave the group."""
-        if not self.is_on:
+        if not self._is_on:
             return []
         found, left = [], []
         for job in group.jobs:
@@ -49,11 +49,11 @@ class Sharing:
 
     def adds_work(self, group: Group) -> bool:
         """Whether a group asks for more than is computed anyway."""
-        return not self.is_on or any(key_of(job) not in self._twins for job in group.jobs)
+        return not self._is_on or any(key_of(job) not in self._twins for job in group.jobs)
 
     def enter(self, entry: Entry) -> None:
         """A job that was admitted, before it is queued, finds its twins."""
-        if not self.is_on:
+        if not self._is_on:
             return
         if entry.is_alone:
             self.counts[2] += 1
