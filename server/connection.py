@@ -151,18 +151,17 @@ class Connection:
                     or self.has_ended or self.is_stalled or self.parser.started
                     or self.mask != select.EPOLLIN)
 
-    def begin_whole(self, head: Head, now: float) -> Exchange:
-        """Opens the exchange of a request that `receive` gave whole."""
-        exchange = Exchange(self, head, now)
+    def begin_whole(self, head: Head | None, began_at: float) -> Exchange:
+        """Opens the exchange of a request of which nothing is to be read any more, as `receive`
+        gives them whole; its first byte came at `began_at`."""
+        exchange = Exchange(self, head, began_at)
         self.exchanges.append(exchange)
         self.is_closing = exchange.closes
         return exchange
 
     def begin(self, head: Head | None) -> Exchange:
         """Opens the exchange of a head, or of bytes that are none."""
-        exchange = Exchange(self, head, self._request_at)
-        self.exchanges.append(exchange)
-        self.is_closing = exchange.closes
+        exchange = self.begin_whole(head, self._request_at)
         if head is not None:
             self.reading = exchange
             self._owes_continue = head.expect == "100-continue"

@@ -142,9 +142,8 @@ class InFlight:
         if not self.is_ready:
             return Outcome("not_ready", reason="the model is still being loaded", retry_ms=1000)
         state, limits = self.state, self.limits
-        if self._is_linked and state.engines:
-            self._served_at = now
-        elif now - self._served_at > limits.outage_s:
+        self._note_service(now)
+        if now - self._served_at > limits.outage_s:
             return Outcome("outage", reason="no engine is running", retry_ms=1000)
         wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
         times = 2
