@@ -1,0 +1,218 @@
+"""Products of rows with weights, and what is done to their results at once.
+
+inputs [T, K] · Wᵀ → float32 [T, N]: of 8-bit codes sum · scale[n] · reach[t] + bias[n], of float32
+sum + bias[n]; then an activation, or a residual. A block of 32 rows goes through all columns, 32 by
+32; where the caller wants whole rows for more (a norm, codes for the next product), a `finish`
+routine takes the block from the core's cache. Weights lie in the order in which they are read, once
+for each block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.native.activations import Activation
+from model.native.arguments import Fields
+from model.native.assembler import Assembler
+from model.native.operands import (R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDX,
+                                   RSI, RSP, ZMM, at)
+from model.native.sums import (GROUP_BYTES, ROWS, STEP, SUMS_BYTES, SUMS_STRIDE, TILE, Sums,
+                               sums_of)
+
+COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
+KEPT = (RBX, RBP, R12, R13, R14, R15)
+
+PRODUCT = ("rows", "inputs", "weight", "columns", "wide")
+REACHES = "reaches"
+RESIDUAL = "residual"
+
+
+@dataclass(frozen=True)
+class Product:
+    """One kind of product by `unit` ("amx", "vnni" or "avx512", sums.sums_of), with N `outputs`.
+
+    Rows of inputs are `row_bytes` long, a multiple of 64, and begin `stride` bytes from each other.
+    `activation` is one of activations.py or empty; with `residual` the rows of that field, float32
+    [T, N], are added. `finish` is the label of a routine that takes the block's rows, and empty
+    where `wide` is all of the result and not one block of it.
+    """
+
+    unit: str
+    row_bytes: int
+    stride: int
+    outputs: int
+    activation: str = ""
+    residual: bool = False
+    finish: str = ""
+
+    @property
+    def steps(self) -> int:
+        return self.row_bytes // STEP
+
+    @property
+    def groups(self) -> int:
+        return -(-self.outputs // ROWS)
+
+    @property
+    def wide_stride(self) -> int:
+        """Bytes from one row of the result to the next."""
+        return self.groups * 4 * ROWS
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What a block must name, besides what `finish` reads."""
+        return (*PRODUCT, *([] if self.unit == "avx512" else [REACHES]),
+                *([RESIDUAL] if self.residual else []))
+
+
+def packed_weight(values: np.ndarray) -> np.ndarray:
+    """int8 or float32 [N, K] → the bytes of all groups of 32 columns, of each its steps, of each
+    its two tiles, uint8."""
+    outputs, inputs = values.shape
+    step = STEP // values.itemsize
+    filled = np.zeros((-(-outputs // ROWS) * ROWS, -(-inputs // step) * step), values.dtype)
+    filled[:outputs, :inputs] = values
+    tiles = filled.reshape(-1, 2, TILE, filled.shape[1] // step, TILE, step // TILE)
+    return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(-1).view(np.uint8)
+
+
+def packed_columns(bias: np.ndarray, scales: np.ndarray | None = None,
+                   corrections: np.ndarray | None = None) -> np.ndarray:
+    """What completes the sums of each column, by groups, int32 [groups, 3, 32]: what is added to
+    sums of integers for the inputs' zero point (int32 [N]), the scale, the bias (float32 [N])."""
+    found = np.zeros((3, -(-len(bias) // ROWS) * ROWS), dtype=np.int32)
+    if corrections is not None:
+        found[0, :len(bias)] = corrections
+    if scales is not None:
+        found[1, :len(bias)] = np.asarray(scales, dtype=np.float32).view(np.int32)
+    found[2, :len(bias)] = np.asarray(bias, dtype=np.float32).view(np.int32)
+    return np.ascontiguousarray(found.reshape(3, -1, ROWS).transpose(1, 0, 2))
+
+
+def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> None:
+    """`fields` are the product's and the finish routine's.
+
+    RBX is the block's first row, R12 how many rows are left, R13 those of this block, R14 their
+    inputs, R15 the group's weights, R8 its columns, R9 and R10 its first place in the result and in
+    the residual, R11 the groups left. RSP points at the sums, int32 or float32 [32, 32].
+    """
+    sums = sums_of(product.unit, a, product.steps, product.stride)
+    block, few, complete, finished = (a.fresh(label) for _ in range(4))
+    a.align()
+    a.label(label)
+    a.push(*KEPT)
+    a.mov(RBP, RSP)
+    a.sub(RSP, SUMS_BYTES + STEP)
+    a.and_(RSP, -STEP)
+    sums.begin()
+    a.xor(RBX, RBX)
+    a.mov(RAX, fields.of("rows"))
+    a.mov(R12, at(RAX))
+    a.cmp(R12, 0)
+    a.jle(finished)
+
+    a.label(block)
+    a.mov(R13, R12)
+    a.mov(RAX, ROWS)
+    a.cmp(R13, RAX)
+    a.cmovg(R13, RAX)
+    a.imul(R14, RBX, product.stride)
+    a.add(R14, fields.of("inputs"))
+    a.mov(R9, fields.of("wide"))
+    if not product.finish:
+        a.imul(RAX, RBX, product.wide_stride)
+        a.add(R9, RAX)
+    if product.residual:
+        a.imul(R10, RBX, 4 * product.outputs)
+        a.add(R10, fields.of(RESIDUAL))
+    a.mov(R8, fields.of("columns"))
+    a.mov(R15, fields.of("weight"))
+    a.cmp(R13, TILE)
+    a.jle(few)
+    _emit_groups(a, fields, product, sums, 2)
+    a.jmp(complete)
+    a.label(few)
+    _emit_groups(a, fields, product, sums, 1)
+    a.label(complete)
+    if product.finish:
+        a.mov(RSI, RBX)
+        a.mov(RDX, R13)
+        a.mov(RCX, fields.of("wide"))
+        a.call(product.finish)
+    a.add(RBX, ROWS)
+    a.sub(R12, ROWS)
+    a.jg(block)
+
+    a.label(finished)
+    sums.end()
+    a.mov(RSP, RBP)
+    a.pop(*reversed(KEPT))
+    a.ret()
+
+
+def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums, tiles: int) -> None:
+    """All groups of columns of a block of up to so many tiles of rows."""
+    group = a.fresh("group")
+    a.mov(R11, product.groups)
+    a.label(group)
+    sums.compute(tiles)
+    _emit_completion(a, fields, product)
+    a.add(R15, product.steps * GROUP_BYTES)
+    a.add(R8, COLUMN_BYTES)
+    a.add(R9, 4 * ROWS)
+    if product.residual:
+        a.add(R10, 4 * ROWS)
+    a.sub(R11, 1)
+    a.jg(group)
+
+
+def _emit_completion(a: Assembler, fields: Fields, product: Product) -> None:
+    """From the sums at RSP to the R13 rows of the result at R9.
+
+    RCX counts rows; RAX, RDX, RSI and R10 point at a row's sums, result, reach and residual. ZMM 0
+    to 5 hold the group's columns, 6 the reach, 7 and 8 results; the activation has the rest.
+    """
+    columns, reach, results = ZMM[0:6], ZMM[6], ZMM[7:9]
+    is_integer = product.unit != "avx512"
+    for place in range(0 if is_integer else 4, 6):
+        a.vmovups(columns[place], at(R8, place * STEP))
+    activation = Activation(product.activation) if product.activation else None
+    if activation:
+        activation.load(a, ZMM[16:])
+    row = a.fresh("row")
+    a.mov(RCX, R13)
+    a.mov(RAX, RSP)
+    a.mov(RDX, R9)
+    if is_integer:
+        a.mov(RSI, fields.of(REACHES))
+        a.lea(RSI, at(RSI, 0, RBX, 4))
+    if product.residual:
+        a.push(R10)
+    a.label(row)
+    if is_integer:
+        a.vbroadcastss(reach, at(RSI))
+        a.add(RSI, 4)
+    for half, result in enumerate(results):
+        correction, scale, bias = columns[half::2]
+        if is_integer:
+            a.vpaddd(result, correction, at(RAX, half * STEP))
+            a.vcvtdq2ps(result, result)
+            a.vmulps(result, result, scale)
+            a.vfmadd213ps(result, reach, bias)
+        else:
+            a.vaddps(result, bias, at(RAX, half * STEP))
+        if activation:
+            activation.apply(a, result, ZMM[9:16])
+        if product.residual:
+            a.vaddps(result, result, at(R10, half * STEP))
+        a.vmovups_to(at(RDX, half * STEP), result)
+    a.add(RAX, SUMS_STRIDE)
+    a.add(RDX, product.wide_stride)
+    if product.residual:
+        a.add(R10, 4 * product.outputs)
+    a.sub(RCX, 1)
+    a.jg(row)
+    if product.residual:
+        a.pop(R10)

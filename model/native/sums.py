@@ -1,0 +1,137 @@
+"""Sums of products for a block of rows and a group of columns.
+
+Weights of a group lie step by step of 64 bytes of inputs, each step as two tiles of 16 columns; a
+tile is 16 rows of 4 bytes by 16 columns, which is what AMX and VNNI multiply with; 4 bytes are four
+8-bit numbers, or one float32. Sums of integers are exact, whichever unit computes them; those of
+float32 are added up in the order of the inputs, one by one. No unit looks at the number of rows.
+
+Where nothing else is said, R14 points at the block's inputs, R15 at the group's weights, RSP at the
+sums, int32 or float32 [32, 32], and R13 is the number of rows.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from model.native.assembler import Assembler
+from model.native.operands import R13, R14, R15, RAX, RCX, RDX, RSI, RSP, TMM, ZMM, at
+
+ROWS = 32        # of a block, and columns of a group: two tiles each
+TILE = 16        # rows of a tile, and 32-bit numbers of a vector
+STEP = 64        # bytes of a tile's row: what inputs are filled up to
+TILE_BYTES = TILE * STEP
+GROUP_BYTES = 2 * TILE_BYTES  # of the weights of a step
+SUMS_STRIDE = 4 * ROWS
+SUMS_BYTES = ROWS * SUMS_STRIDE
+TILE_PALETTE = bytes([1]) + bytes(15) + 8 * (STEP).to_bytes(2, "little") + bytes(16) \
+    + 8 * bytes([TILE]) + bytes(8)
+
+
+class Sums(Protocol):
+    """Emits one unit's code. It may use RAX, RCX, RDX, RSI and all vectors."""
+
+    def begin(self) -> None:
+        """Once in a call of the kernel; STEP bytes past the sums are the unit's own."""
+
+    def compute(self, tiles: int) -> None:
+        """The sums of up to `tiles` · 16 rows; those past the block's may be anything."""
+
+    def end(self) -> None:
+        """What `begin` changed is as before."""
+
+
+class AmxSums:
+    """Tiles of 16 by 16 sums: the unit multiplies 16 rows of 64 bytes in 16 cycles."""
+
+    def __init__(self, a: Assembler, steps: int, stride: int) -> None:
+        self._a, self._steps, self._stride = a, steps, stride
+
+    def begin(self) -> None:
+        # oneDNN remembers which palette it has loaded and would not load its own again.
+        self._a.sttilecfg(at(RSP, SUMS_BYTES))
+        self._a.ldtilecfg(self._a.constant(TILE_PALETTE))
+
+    def compute(self, tiles: int) -> None:
+        a, stride = self._a, self._stride
+        sums, codes, weights = TMM[0:4], TMM[4:6], TMM[6:8]
+        a.mov(RAX, stride)
+        a.mov(RCX, STEP)
+        if tiles == 2:
+            a.lea(RDX, at(R14, TILE * stride))
+        for one in sums[:2 * tiles]:
+            a.tilezero(one)
+        for step in range(self._steps):
+            for half in range(2):
+                a.tileloadd(weights[half], at(R15, step * GROUP_BYTES + half * TILE_BYTES, RCX))
+            for tile in range(tiles):
+                a.tileloadd(codes[tile], at((R14, RDX)[tile], step * STEP, RAX))
+                for half in range(2):
+                    a.tdpbusd(sums[2 * tile + half], codes[tile], weights[half])
+        a.mov(RAX, SUMS_STRIDE)
+        for tile in range(tiles):
+            for half in range(2):
+                a.tilestored(at(RSP, tile * TILE * SUMS_STRIDE + half * STEP, RAX),
+                             sums[2 * tile + half])
+
+    def end(self) -> None:
+        self._a.ldtilecfg(at(RSP, SUMS_BYTES))
+
+
+class VectorSums:
+    """Vectors of 16 sums: 8 rows by 32 columns stay in registers."""
+
+    ROWS = 8
+
+    def __init__(self, a: Assembler, steps: int, stride: int, broadcast: str, multiply: str
+                 ) -> None:
+        self._a, self._steps, self._stride = a, steps, stride
+        self._broadcast, self._multiply = getattr(a, broadcast), getattr(a, multiply)
+
+    def begin(self) -> None:
+        pass
+
+    def compute(self, tiles: int) -> None:
+        """RSI points at the rows' inputs, RDX at their sums, RAX at the weights and RCX counts
+        steps; the stack holds the rows left."""
+        a, stride = self._a, self._stride
+        sums, weights, one_input = ZMM[0:2 * self.ROWS], ZMM[16:18], ZMM[18]
+        rows, step = a.fresh("rows"), a.fresh("step")
+        a.mov(RSI, R14)
+        a.mov(RDX, RSP)
+        a.push(R13)
+        a.label(rows)
+        for register in sums:
+            a.vpxord(register, register, register)
+        a.mov(RAX, R15)
+        a.mov(RCX, self._steps)
+        a.label(step)
+        for place in range(TILE):
+            for half in range(2):
+                a.vmovups(weights[half], at(RAX, place * STEP + half * TILE_BYTES))
+            for row in range(self.ROWS):
+                self._broadcast(one_input, at(RSI, row * stride + 4 * place))
+                for half in range(2):
+                    self._multiply(sums[2 * row + half], one_input, weights[half])
+        a.add(RSI, STEP)
+        a.add(RAX, GROUP_BYTES)
+        a.sub(RCX, 1)
+        a.jg(step)
+        for place, register in enumerate(sums):
+            a.vmovups_to(at(RDX, place * STEP), register)
+        a.add(RSI, self.ROWS * stride - self._steps * STEP)
+        a.add(RDX, self.ROWS * SUMS_STRIDE)
+        a.sub(at(RSP), self.ROWS)
+        a.jg(rows)
+        a.pop(RAX)
+
+    def end(self) -> None:
+        pass
+
+
+def sums_of(unit: str, a: Assembler, steps: int, stride: int) -> Sums:
+    """The code of a unit: "amx" or "vnni" for 8 bits, "avx512" for float32. Rows of inputs lie
+    `stride` bytes from each other."""
+    if unit == "amx":
+        return AmxSums(a, steps, stride)
+    return VectorSums(a, steps, stride, *(("vpbroadcastd", "vpdpbusd") if unit == "vnni"
+                                          else ("vbroadcastss", "vfmadd231ps")))
