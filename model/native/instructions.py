@@ -55,6 +55,7 @@ vfmadd213ps    66.0F38.W0 A8 rvm  64
 vfmadd231ps    66.0F38.W0 B8 rvm  64
 vfnmadd231ps   66.0F38.W0 BC rvm  64
 vrndscaleps    66.0F3A.W0 08 rmi  64
+vrangeps       66.0F3A.W0 50 rvmi 64
 vscalefps      66.0F38.W0 2C rvm  64
 vcvtdq2ps      NP.0F.W0   5B rm   64
 vcvtps2dq      66.0F.W0   5B rm   64
@@ -62,6 +63,7 @@ vcvttps2dq     F3.0F.W0   5B rm   64
 vpaddd         66.0F.W0   FE rvm  64
 vpsubd         66.0F.W0   FA rvm  64
 vpxord         66.0F.W0   EF rvm  64
+vpsrlvd        66.0F38.W0 45 rvm  64
 vpdpbusd       66.0F38.W0 50 rvm  64
 vpmovdb_to     F3.0F38.W0 31 mr   16
 vpmovusdb_to   F3.0F38.W0 11 mr   16
