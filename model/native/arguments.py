@@ -17,6 +17,12 @@ class Fields:
         self.names = names
         self._places = {name: at(RDI, 8 * place) for place, name in enumerate(names)}
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fields) and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
     def of(self, name: str) -> Mem:
         return self._places[name]
 

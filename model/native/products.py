@@ -25,7 +25,7 @@ COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
 KEPT = (RBX, RBP, R12, R13, R14, R15)
 
 PRODUCT = ("rows", "inputs", "weight", "columns", "wide")
-REACHES = "reaches"
+INPUT_REACHES = "input_reaches"
 RESIDUAL = "residual"
 
 
@@ -63,7 +63,7 @@ class Product:
     @property
     def fields(self) -> tuple[str, ...]:
         """What a block must name, besides what `finish` reads."""
-        return (*PRODUCT, *([] if self.unit == "avx512" else [REACHES]),
+        return (*PRODUCT, *([] if self.unit == "avx512" else [INPUT_REACHES]),
                 *([RESIDUAL] if self.residual else []))
 
 
@@ -186,7 +186,7 @@ def _emit_completion(a: Assembler, fields: Fields, product: Product) -> None:
     a.mov(RAX, RSP)
     a.mov(RDX, R9)
     if is_integer:
-        a.mov(RSI, fields.of(REACHES))
+        a.mov(RSI, fields.of(INPUT_REACHES))
         a.lea(RSI, at(RSI, 0, RBX, 4))
     if product.residual:
         a.push(R10)

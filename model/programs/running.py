@@ -6,7 +6,6 @@ float32 [B, C] with B filled up or not.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,14 +13,12 @@ import numpy as np
 import torch
 
 from model.program import Row
+from model.programs.costs import costs, filler
 from model.programs.packing import Packed, cut, pack
 from model.programs.plan import Plan
 from model.programs.script import give_back_memory
 
 ARRAYS = ("ids", "places", "segments", "first", "gather", "mask", "scatter")
-COST_POINTS = ((1, 16), (4, 16), (1, 64), (8, 16), (8, 32), (1, 256), (16, 16), (16, 32))
-COST_BUDGET_S = 0.6
-COST_REPEATS = 3
 # What a network takes of a text alone of up to so many tokens is kept by length, some 0.5 MB in
 # all: packing costs little in a loop, but a quarter of a small model's time between two batches.
 KEPT_ALONE = 128
@@ -70,32 +67,19 @@ class PackedProgram:
         self.plan.warm()
         longest = min(self._max_tokens, 48)
         for sizes in ((longest,), (2,), (1, longest, longest), (2, 3, 2, longest, longest)):
-            self.run([_filler(size) for size in sizes])
+            self.run([filler(size) for size in sizes])
 
     def idle(self) -> None:
         give_back_memory()
 
     def costs(self) -> list[tuple[int, int, float]]:
-        points, begin = [], time.monotonic()
-        for texts, length in COST_POINTS:
-            rows = [_filler(min(length, self._max_tokens))] * texts
-            took = []
-            for _ in range(COST_REPEATS):
-                start = time.perf_counter()
-                self.run(rows)
-                took.append(time.perf_counter() - start)
-                if time.monotonic() - begin > COST_BUDGET_S / 2:
-                    break
-            points.append((texts, sum(len(row.ids) for row in rows), min(took) * 1e3))
-            if time.monotonic() - begin > COST_BUDGET_S / 2:
-                break
-        return points
+        return costs(self, self._max_tokens)
 
     def _run_alone(self, ids: np.ndarray) -> np.ndarray:
         """Logits, float32 [1, C], of one text of one segment."""
         alone = self._alone.get(len(ids))
         if alone is None:
-            packed = pack([_filler(len(ids))], self.plan.fill)
+            packed = pack([filler(len(ids))], self.plan.fill)
             alone = Alone(packed.ids[:len(ids)], _arguments(packed))
             self._alone[len(ids)] = alone
         alone.ids[:] = ids
@@ -116,7 +100,3 @@ class PackedProgram:
 def _arguments(packed: Packed) -> dict[str, Any]:
     arrays = {name: torch.from_numpy(getattr(packed, name)) for name in ARRAYS}
     return {"groups": list(zip(packed.counts, packed.lengths)), **arrays}
-
-
-def _filler(length: int) -> Row:
-    return Row(np.zeros(length, dtype=np.int64), length)

@@ -1,0 +1,259 @@
+"""From an outline and weights to a tape: which kernels run on which arrays.
+
+Rows are the tokens of all texts of a batch, packed; the last layer works on each text's first token
+only, of which alone the head reads. Where a product's weight has 8 bits, whatever made its inputs
+has made codes of them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from model.families.shapes import LayerNames
+from model.native.arguments import Fields
+from model.native.attention import ATTENTION, Attention, emit_attention, scratch_floats
+from model.native.codes import Coding, codes_stride, emit_quantise_rows
+from model.native.memory import aligned, rows
+from model.native.norms import Norm, emit_norm_rows
+from model.native.outline import Outline
+from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
+from model.native.rows import EMBED, FINISH_ALL, emit_embed, emit_finish_all, emit_firsts
+from model.native.sums import ROWS
+from model.native.tape import Kernels, Tape
+from model.native.weights import Weight, Weights
+from model.programs.parts import LEAST
+
+
+class Finish(NamedTuple):
+    """A routine that takes the rows of a block: its emitter's arguments, names and words."""
+
+    emit: Callable[..., None]
+    arguments: tuple
+    words: dict[str, Any]
+
+
+class Rows:
+    """float32 rows `x`, and room for their codes and reaches."""
+
+    def __init__(self, count: np.ndarray, most: int, width: int) -> None:
+        self.count = count
+        self.x = rows(most, width)
+        self.codes = rows(most, codes_stride(width), np.uint8)
+        self.reaches = rows(most, 1)
+
+
+class Inputs:
+    """What a batch of at most `most` tokens is told by, int64: each token's id and the row of the
+    table of places that is added to its word; each text's first token and length; how many tokens
+    and texts there are."""
+
+    def __init__(self, most: int) -> None:
+        self.ids, self.where = rows(most, 1, np.int64)[:, 0], rows(most, 1, np.int64)[:, 0]
+        self.starts, self.lengths = rows(most, 1, np.int64)[:, 0], rows(most, 1, np.int64)[:, 0]
+        self.tokens, self.texts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+
+
+class Network:
+    """The steps that make `logits`, float32 [B, C filled up], of `inputs`, and what they work on.
+
+    `places` is the table whose rows are added to words, float32 [P, H].
+    """
+
+    def __init__(self, weights: Weights, outline: Outline, settings: dict[str, Any], labels: int,
+                 most: int) -> None:
+        hidden, inner = settings["hidden_size"], settings["intermediate"]
+        self.inputs = Inputs(most)
+        self.kernels: dict[str, str] = {}
+        self._weights, self._settings = weights, settings
+        self._hidden, self._stride = hidden, 4 * _filled(hidden)
+        self._kernels = Kernels()
+        self._steps: list[tuple[str, np.ndarray]] = []
+        self._held: list[dict[str, Any]] = []  # what the steps' blocks point at
+        self._tokens = Rows(self.inputs.tokens, most, hidden)
+        self._firsts = Rows(self.inputs.texts, most, hidden)
+        self._block = rows(0, max(_filled(hidden), _filled(inner)))
+        self._inner = rows(most, _filled(inner))
+        self._inner_codes = rows(most, codes_stride(inner), np.uint8)
+        self._inner_reaches = rows(most, 1)
+        self._qkv = rows(most, _filled(3 * hidden))
+        self._mixed = rows(most, hidden)
+        self._scratch = rows(0, 0)
+        self._add_all(outline, labels)
+        self.tape = Tape(self._kernels.finish(), self._steps)
+
+    def _add_all(self, outline: Outline, labels: int) -> None:
+        *layers, last = outline.layers
+        made = [self._product_of(names.query, names.key, names.value) for names in layers]
+        last_query = self._product_of(last.query)
+        last_key_value = self._product_of(last.key, last.value)
+        self._add_embeddings(outline, [*made, last_key_value][0])
+        for place, names in enumerate(layers):
+            self._add_attention(made[place])
+            self._add_after(names, self._tokens, [*made, last_key_value][place + 1])
+        self._add_last_attention(last_query, last_key_value)
+        dense, out = self._product_of(outline.dense), self._product_of(outline.out)
+        self._add_after(last, self._firsts, dense)
+        top = rows(len(self._firsts.x), _filled(dense.outputs))
+        self.logits = rows(len(self._firsts.x), _filled(labels))
+        self._add_product(dense, self._firsts.count, self._firsts.x, None, top,
+                          activation=outline.head_activation)
+        self._add_product(out, self._firsts.count, top, None, self.logits)
+
+    # ---- parts of a network ---------------------------------------------------------------------
+
+    def _add_embeddings(self, outline: Outline, following: Weight) -> None:
+        words = self._weights.table(f"{outline.embeddings}word_embeddings.weight")
+        self.places = self._weights.table(f"{outline.embeddings}position_embeddings.weight")
+        if outline.has_segments:
+            segments = self._weights.table(f"{outline.embeddings}token_type_embeddings.weight")
+            self.places = aligned((segments[:, None] + self.places[None]).reshape(
+                -1, self._hidden))
+        self.vocab = len(words)
+        finish = self._norm(f"{outline.embeddings}LayerNorm", self._tokens, following,
+                            4 * self._hidden)
+        fields = Fields(*EMBED, *finish.words)
+        label = self._kernels.label(emit_embed, fields, self._hidden, self._label(finish, fields))
+        self._add(label, fields, words=words, places=self.places, ids=self.inputs.ids,
+                  where=self.inputs.where, rows=self.inputs.tokens, wide=self._block,
+                  **finish.words)
+
+    def _add_attention(self, weight: Weight) -> None:
+        """Of all tokens: from their rows to `mixed`."""
+        self._add_product(weight, self._tokens.count, *_source(weight, self._tokens),
+                          self._qkv)
+        hidden = self._hidden
+        self._add_mixing(self._qkv, self._qkv[:, hidden:], self._qkv[:, 2 * hidden:], False)
+
+    def _add_last_attention(self, query: Weight, key_value: Weight) -> None:
+        """Of first tokens: from all tokens' rows to those of `firsts` and to `mixed`."""
+        tokens, firsts, hidden = self._tokens, self._firsts, self._hidden
+        self._add_product(key_value, tokens.count, *_source(key_value, tokens), self._qkv)
+        words = {"starts": self.inputs.starts, "texts": firsts.count, "x": tokens.x,
+                 "x_first": firsts.x}
+        if query.is_coded:
+            words |= {"codes": tokens.codes, "reaches": tokens.reaches,
+                      "codes_first": firsts.codes, "reaches_first": firsts.reaches}
+        fields = Fields(*words)
+        self._add(self._kernels.label(emit_firsts, fields, hidden, query.is_coded), fields,
+                  **words)
+        queries = self._inner  # is free before the layer's second half
+        self._add_product(query, firsts.count, *_source(query, firsts), queries)
+        self._add_mixing(queries, self._qkv, self._qkv[:, hidden:], True)
+
+    def _add_mixing(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray,
+                    is_first: bool) -> None:
+        """Attention to `mixed`; the arrays begin at the first row and the first head's column."""
+        heads = self._settings["heads"]
+        shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
+                          _floats(self._mixed), self._settings["max_position_embeddings"],
+                          is_first)
+        if scratch_floats(shape) > self._scratch.size:
+            self._scratch = aligned(np.zeros(scratch_floats(shape), dtype=np.float32))
+        self._add(self._kernels.label(emit_attention, shape), ATTENTION, texts=self.inputs.texts,
+                  starts=self.inputs.starts, lengths=self.inputs.lengths, queries=queries,
+                  keys=keys, values=values, out=self._mixed, scratch=self._scratch)
+
+    def _add_after(self, names: LayerNames, at: Rows, following: Weight) -> None:
+        """A layer from `mixed` on; `following` reads its output."""
+        activation = self._settings["activation"]
+        project, widen = self._product_of(names.project), self._product_of(names.widen)
+        narrow = self._product_of(names.narrow, least=LEAST[activation])
+        mixed = self._mixed, None
+        if project.is_coded:
+            mixed = at.codes, at.reaches
+            self._add_codes(project, at)
+        self._add_product(project, at.count, *mixed, self._block, residual=at.x,
+                          finish=self._norm(names.norm_attention, at, widen, self._stride))
+        if narrow.is_coded:
+            inner = self._inner_codes, self._inner_reaches
+            wide, finish = self._block, self._coding(
+                narrow, *inner, 4 * _filled(widen.outputs))
+        else:
+            inner = self._inner, None
+            wide, finish = self._inner, None
+        self._add_product(widen, at.count, *_source(widen, at), wide, activation=activation,
+                          finish=finish)
+        self._add_product(narrow, at.count, *inner, self._block, residual=at.x,
+                          finish=self._norm(names.norm_output, at, following, self._stride))
+
+    def _add_codes(self, weight: Weight, at: Rows) -> None:
+        """Of the rows of `mixed`, for a product with this weight."""
+        finish = self._coding(weight, at.codes, at.reaches, 4 * self._hidden)
+        fields = Fields(*FINISH_ALL, "mixed", *finish.words)
+        label = self._kernels.label(emit_finish_all, fields, "mixed", 4 * self._hidden,
+                                    self._label(finish, fields))
+        self._add(label, fields, rows=at.count, mixed=self._mixed, **finish.words)
+
+    def _add_product(self, weight: Weight, count: np.ndarray, inputs: np.ndarray,
+                     reaches: np.ndarray | None, wide: np.ndarray, *, activation: str = "",
+                     residual: np.ndarray | None = None, finish: Finish | None = None) -> None:
+        """`wide` is one block of rows where there is a finish routine, else all of them."""
+        product = Product(weight.unit, weight.row_bytes, inputs.strides[0], weight.outputs,
+                          activation, residual is not None)
+        words = {"rows": count, "inputs": inputs, "weight": weight.packed,
+                 "columns": weight.columns, "wide": wide, **(finish.words if finish else {})}
+        if reaches is not None:
+            words[INPUT_REACHES] = reaches
+        if residual is not None:
+            words[RESIDUAL] = residual
+        fields = Fields(*words)
+        if finish:
+            product = replace(product, finish=self._label(finish, fields))
+        self._add(self._kernels.label(emit_product, fields, product), fields, **words)
+
+    # ---- their makings --------------------------------------------------------------------------
+
+    def _product_of(self, *names: str, least: float = 0.0) -> Weight:
+        weight = self._weights.product(*names, least=least)
+        self.kernels[weight.layer_class] = weight.unit
+        return weight
+
+    def _norm(self, name: str, at: Rows, following: Weight, stride: int) -> Finish:
+        """A norm of rows `stride` bytes apart, for a product with `following`."""
+        coding = _coding_of(following) if following.is_coded else None
+        words = {"gain": self._weights.vector(f"{name}.weight"),
+                 "shift": self._weights.shift(name, self._hidden), "x": at.x}
+        if coding:
+            words |= {"codes": at.codes, "reaches": at.reaches, **_factors(following)}
+        norm = Norm(self._hidden, self._settings["layer_norm_eps"], coding)
+        return Finish(emit_norm_rows, (norm, stride), words)
+
+    def _coding(self, weight: Weight, codes: np.ndarray, reaches: np.ndarray, stride: int
+                ) -> Finish:
+        """Codes of rows `stride` bytes apart, for a product with this weight."""
+        words = {"codes": codes, "reaches": reaches, **_factors(weight)}
+        return Finish(emit_quantise_rows, (_coding_of(weight), stride), words)
+
+    def _label(self, finish: Finish, fields: Fields) -> str:
+        return self._kernels.label(finish.emit, fields, *finish.arguments)
+
+    def _add(self, label: str, fields: Fields, **words: Any) -> None:
+        self._steps.append((label, fields.block(**words)))
+        self._held.append(words)
+
+
+def _coding_of(weight: Weight) -> Coding:
+    return Coding(weight.inputs, weight.least, weight.factors is not None)
+
+
+def _factors(weight: Weight) -> dict[str, np.ndarray]:
+    return {} if weight.factors is None else {"factors": weight.factors}
+
+
+def _source(weight: Weight, at: Rows) -> tuple[np.ndarray, np.ndarray | None]:
+    """What a product with this weight reads of the rows."""
+    return (at.codes, at.reaches) if weight.is_coded else (at.x, None)
+
+
+def _filled(width: int) -> int:
+    """Columns that a product makes where so many are wanted."""
+    return -(-width // ROWS) * ROWS
+
+
+def _floats(array: np.ndarray) -> int:
+    """From one row to the next."""
+    return array.strides[0] // array.itemsize

@@ -1,0 +1,27 @@
+"""What a network is made of, as far as machine code goes: encoders of BERT's kind (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.families.shapes import LayerNames
+
+
+@dataclass(frozen=True)
+class Outline:
+    """An encoder that normalises after each half of a layer, and a head over each first token.
+
+    `embeddings` is the prefix of the word, position and (with `has_segments`) token type tables and
+    their LayerNorm. Positions count from 0, or where `pad_id` is one, from pad_id + 1 over all that
+    is not padding, which is itself at pad_id. `layers` are in the order in which they are used. The
+    head is out(activation(dense(x))).
+    """
+
+    embeddings: str
+    layers: Sequence[LayerNames]
+    dense: str
+    out: str
+    head_activation: str
+    has_segments: bool = True
+    pad_id: int | None = None

@@ -1,0 +1,96 @@
+"""Weights of an image in the order and the units that the kernels of products read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from model.native.memory import aligned
+from model.native.products import packed_columns, packed_weight
+from model.native.sums import STEP
+from model.programs.image import Image
+
+# Steps and zero points of codes as in model.programs.int8: of inputs with both signs, and of those
+# that are hardly below zero.
+TWO_SIDED, ONE_SIDED = (127, 128), (238, 16)
+
+
+class Weight(NamedTuple):
+    """The product with weights that lie one below the other.
+
+    `unit` is that of products.Product; `factors` (float32 [K], or None) are what inputs are
+    multiplied with before they become codes, `least` what they do not fall below (0.0: no bound).
+    """
+
+    unit: str
+    inputs: int
+    outputs: int
+    packed: np.ndarray
+    columns: np.ndarray
+    factors: np.ndarray | None
+    least: float
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether its inputs are 8-bit codes."""
+        return self.unit != "avx512"
+
+    @property
+    def row_bytes(self) -> int:
+        """Of its inputs, filled up."""
+        return -(-self.inputs * (1 if self.is_coded else 4) // STEP) * STEP
+
+    @property
+    def layer_class(self) -> str:
+        return f"{'int8' if self.is_coded else 'fp32'} {self.outputs}x{self.inputs}"
+
+
+class Weights:
+    """Reads weights; those of 8 bits are for `unit`, "amx" or "vnni"."""
+
+    def __init__(self, image: Image, unit: str) -> None:
+        self._image = image
+        self._unit = unit
+
+    def vector(self, name: str) -> np.ndarray:
+        """float32 [N]."""
+        return aligned(self._image.widened(name).numpy())
+
+    def shift(self, name: str, width: int) -> np.ndarray:
+        """Of the norm `name`, float32 [width]: zeros where it has none."""
+        if self._image.has(f"{name}.bias"):
+            return self.vector(f"{name}.bias")
+        return aligned(np.zeros(width, dtype=np.float32))
+
+    def table(self, name: str) -> np.ndarray:
+        """float32 [rows, width], without a copy where it is stored so."""
+        return self._image.widened(name).numpy()
+
+    def product(self, *names: str, least: float = 0.0) -> Weight:
+        """`least` is a bound below the inputs that is near 0, or 0.0 where they have both signs."""
+        bias = np.concatenate([self._bias(name) for name in names])
+        values = np.concatenate([self._image.stored(f"{name}.weight").numpy() if self._is_coded(
+            names) else self._image.widened(f"{name}.weight").numpy() for name in names])
+        outputs, inputs = values.shape
+        packed = aligned(packed_weight(values))
+        if not self._is_coded(names):
+            return Weight("avx512", inputs, outputs, packed, aligned(packed_columns(bias)), None,
+                          least)
+        steps, zero_point = ONE_SIDED if least < 0 else TWO_SIDED
+        scales = np.concatenate([self._image.widened(f"{name}.scales").numpy() for name in names])
+        sums = values.sum(1, dtype=np.int32)
+        columns = packed_columns(bias, scales / np.float32(steps), -zero_point * sums)
+        divisors = f"{names[0]}.divisors"
+        factors = aligned(1 / self._image.widened(divisors).numpy()) \
+            if self._image.has(divisors) else None
+        return Weight(self._unit, inputs, outputs, packed, aligned(columns), factors, least)
+
+    def _is_coded(self, names: Sequence[str]) -> bool:
+        return all(self._image.is_quantised(f"{name}.weight") for name in names)
+
+    def _bias(self, name: str) -> np.ndarray:
+        if self._image.has(f"{name}.bias"):
+            return self._image.widened(f"{name}.bias").numpy()
+        return np.zeros(len(self._image.stored(f"{name}.weight")), dtype=np.float32)
