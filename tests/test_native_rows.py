@@ -5,7 +5,7 @@ import pytest
 
 from model.native.codes import Coding, emit_quantise_rows
 from model.native.columns import codes_stride
-from model.native.rows import (AHEAD, EMBED, FINISH_ALL, FIRST_CODES, FIRSTS, emit_embed,
+from model.native.rows import (AHEAD, EMBED, FINISH_ALL, FIRSTS, emit_embed,
                                emit_finish_all, emit_firsts)
 from tests.guarded import run_code
 from tests.slow_codes import quantise_slowly, rows_of
@@ -59,8 +59,7 @@ def test_kernel_without_rows_writes_nothing(kernel):
     x, codes, reaches = (np.full((1, 64), 7, dtype) for dtype in (np.float32, np.uint8, np.float32))
     coding = {"codes": codes, "reaches": reaches}
     if kernel == "firsts":
-        arrays = dict(zip(FIRSTS + FIRST_CODES, (ones, count, floats, x, codes, reaches,
-                                                 codes.copy(), reaches.copy())))
+        arrays = dict(zip(FIRSTS, (ones, count, floats, x)))
     elif kernel == "embed":
         arrays = dict(zip(EMBED, (floats, floats, ones, ones, count, x)), **coding)
     else:
@@ -72,7 +71,7 @@ def test_kernel_without_rows_writes_nothing(kernel):
         elif kernel == "finish_all":
             emit_finish_all(a, "kernel", fields, "v", 64, "finish")
         else:
-            emit_firsts(a, "kernel", fields, 16, True)
+            emit_firsts(a, "kernel", fields, 16)
         if kernel != "firsts":
             emit_quantise_rows(a, "finish", fields, Coding(16, 0.0, False), 64)
 
@@ -80,25 +79,15 @@ def test_kernel_without_rows_writes_nothing(kernel):
     assert (x == 7).all() and (codes == 7).all() and (reaches == 7).all()
 
 
-@pytest.mark.parametrize("has_codes", [False, True], ids=["rows", "codes"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("texts", [1, 2, 5, 33])
-def test_firsts_copies_first_rows_of_texts(texts, width, has_codes):
+def test_firsts_copies_first_rows_of_texts(texts, width):
     rng = np.random.default_rng(texts)
     starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, size=texts - 1))]).astype(np.int64)
     rows = int(starts[-1]) + 1
     x = rows_of(texts, rows, width)
-    codes = rng.integers(256, size=(rows, codes_stride(width)), dtype=np.uint8)
-    reaches = rng.standard_normal(rows).astype(np.float32)
     arrays = {"starts": starts, "texts": np.array([texts]), "x": x,
               "x_first": np.zeros((texts, width), np.float32)}
     assert tuple(arrays) == FIRSTS
-    if has_codes:
-        arrays |= {"codes": codes, "reaches": reaches, "codes_first": np.zeros_like(codes[:texts]),
-                   "reaches_first": np.zeros_like(reaches[:texts])}
-        assert tuple(arrays) == FIRSTS + FIRST_CODES
-    run_code(lambda a, fields: emit_firsts(a, "kernel", fields, width, has_codes), arrays)
+    run_code(lambda a, fields: emit_firsts(a, "kernel", fields, width), arrays)
     np.testing.assert_array_equal(arrays["x_first"], x[starts])
-    if has_codes:
-        np.testing.assert_array_equal(arrays["codes_first"][:, :width], codes[starts, :width])
-        np.testing.assert_array_equal(arrays["reaches_first"], reaches[starts])

@@ -10,12 +10,11 @@ import numpy as np
 from loader.config import whole
 from model.families.settings import TYPE_LIMIT, encoder_settings
 from model.families.shapes import BERT_LAYER, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 
 class BertFamily:
@@ -51,10 +50,10 @@ class BertFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"]
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.bert import Bert
-        return assemble(Bert, card, image, plan)
+        from model.programs.bert import Bert, outline
+        return assemble(Bert, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.bert import logits

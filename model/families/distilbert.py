@@ -11,12 +11,11 @@ from loader.config import whole, word
 from model.families.settings import (ACTIVATIONS, LAYER_LIMIT, SIZE_LIMIT, VOCAB_LIMIT,
                                      read_heads)
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.q_lin", key="attention.k_lin", value="attention.v_lin",
@@ -62,10 +61,10 @@ class DistilBertFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # [SEP] alone divides a pair: there are no types that could be too few
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.distilbert import DistilBert
-        return assemble(DistilBert, card, image, plan)
+        from model.programs.distilbert import DistilBert, outline
+        return assemble(DistilBert, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.distilbert import logits

@@ -10,12 +10,11 @@ import numpy as np
 from loader.config import whole
 from model.families.settings import SIZE_LIMIT, TYPE_LIMIT, encoder_settings
 from model.families.shapes import BERT_LAYER, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 
 class ElectraFamily:
@@ -54,10 +53,10 @@ class ElectraFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"]
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.electra import Electra
-        return assemble(Electra, card, image, plan)
+        from model.programs.electra import Electra, outline
+        return assemble(Electra, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.electra import logits

@@ -11,12 +11,11 @@ from loader.config import whole
 from loader.errors import CheckpointError
 from model.families.settings import TYPE_LIMIT, encoder_settings
 from model.families.shapes import BERT_LAYER, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 
 class RobertaFamily:
@@ -60,10 +59,10 @@ class RobertaFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # </s></s> alone divides a pair: all tokens are of type 0
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.roberta import Roberta
-        return assemble(Roberta, card, image, plan)
+        from model.programs.roberta import Roberta, outline
+        return assemble(Roberta, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.roberta import logits

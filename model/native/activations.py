@@ -20,6 +20,7 @@ import numpy as np
 
 from model.native.assembler import Assembler
 from model.native.operands import Zmm
+from model.native.tanh import Tanh
 
 PIECES = 32
 DEGREE = 3
@@ -49,6 +50,9 @@ SMOOTH = {
 }
 
 
+HERE = frozenset((*SMOOTH, "relu", "tanh"))
+
+
 def piece_edges(start: float) -> np.ndarray:
     """Where pieces begin and end on the axis of |x|: float64 [PIECES + 1], from 0 on."""
     first = int(np.float32(start).view(np.int32)) >> DROPPED_BITS
@@ -76,6 +80,12 @@ def _interpolate(share: Callable[[float], float], low: np.ndarray, high: np.ndar
     values = np.array([-one * share(one) for one in t.flat]).reshape(t.shape)
     powers = t[..., None] ** np.arange(power, power + terms)                # [pieces, nodes, terms]
     return np.linalg.solve(powers, values[..., None])[..., 0]
+
+
+def activation_of(name: str) -> Activation | Tanh:
+    """The code of an activation by its name in model.programs.parts; KeyError for one that is not
+    written here (HERE has all names)."""
+    return Tanh() if name == "tanh" else Activation(name)
 
 
 class Activation:

@@ -53,6 +53,7 @@ vsqrtps        NP.0F.W0   51 rm   64
 vdivss         F3.0F.W0   5E rvm  4
 vsqrtss        F3.0F.W0   51 rvm  4
 vandps         NP.0F.W0   54 rvm  64
+vorps          NP.0F.W0   56 rvm  64
 vxorps         NP.0F.W0   57 rvm  64
 vfmadd213ps    66.0F38.W0 A8 rvm  64
 vfmadd231ps    66.0F38.W0 B8 rvm  64

@@ -15,13 +15,14 @@ import numpy as np
 
 from model.families.shapes import LayerNames
 from model.native.arguments import Fields
-from model.native.attention import ATTENTION, Attention, emit_attention, scratch_floats
+from model.native.attention import emit_attention
+from model.native.attention_rows import ATTENTION, AttentionShape, scratch_floats
 from model.native.codes import Coding, codes_stride, emit_quantise_rows
 from model.native.memory import aligned, rows
 from model.native.norms import Norm, emit_norm_rows
 from model.native.outline import Outline
 from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
-from model.native.rows import EMBED, FINISH_ALL, emit_embed, emit_finish_all, emit_firsts
+from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
 from model.native.sums import ROWS
 from model.native.tape import Kernels, Tape
 from model.native.weights import Weight, Weights
@@ -69,17 +70,19 @@ class Network:
         self.inputs = Inputs(most)
         self.kernels: dict[str, str] = {}
         self._weights, self._settings = weights, settings
-        self._hidden, self._stride = hidden, 4 * _filled(hidden)
+        self._hidden = hidden
         self._kernels = Kernels()
         self._steps: list[tuple[str, np.ndarray]] = []
         self._held: list[dict[str, Any]] = []  # what the steps' blocks point at
         self._tokens = Rows(self.inputs.tokens, most, hidden)
         self._firsts = Rows(self.inputs.texts, most, hidden)
-        self._block = rows(0, max(_filled(hidden), _filled(inner)))
+        self._block, self._inner_block = rows(0, _filled(hidden)), rows(0, _filled(inner))
         self._inner = rows(most, _filled(inner))
         self._inner_codes = rows(most, codes_stride(inner), np.uint8)
         self._inner_reaches = rows(most, 1)
-        self._qkv = rows(most, _filled(3 * hidden))
+        self._query_key_value = rows(most, _filled(3 * hidden))
+        self._key_value = rows(most, _filled(2 * hidden))
+        self._queries = rows(most, _filled(hidden))
         self._mixed = rows(most, hidden)
         self._scratch = rows(0, 0)
         self._add_all(outline, labels)
@@ -108,8 +111,10 @@ class Network:
     def _add_embeddings(self, outline: Outline, following: Weight) -> None:
         words = self._weights.table(f"{outline.embeddings}word_embeddings.weight")
         self.places = self._weights.table(f"{outline.embeddings}position_embeddings.weight")
+        self.segment_step = 0
         if outline.has_segments:
             segments = self._weights.table(f"{outline.embeddings}token_type_embeddings.weight")
+            self.segment_step = len(self.places)
             self.places = aligned((segments[:, None] + self.places[None]).reshape(
                 -1, self._hidden))
         self.vocab = len(words)
@@ -124,31 +129,29 @@ class Network:
     def _add_attention(self, weight: Weight) -> None:
         """Of all tokens: from their rows to `mixed`."""
         self._add_product(weight, self._tokens.count, *_source(weight, self._tokens),
-                          self._qkv)
-        hidden = self._hidden
-        self._add_mixing(self._qkv, self._qkv[:, hidden:], self._qkv[:, 2 * hidden:], False)
+                          self._query_key_value)
+        query, key, value = (self._query_key_value[:, begin * self._hidden:]
+                             for begin in range(3))
+        self._add_mixing(query, key, value, False)
 
     def _add_last_attention(self, query: Weight, key_value: Weight) -> None:
         """Of first tokens: from all tokens' rows to those of `firsts` and to `mixed`."""
         tokens, firsts, hidden = self._tokens, self._firsts, self._hidden
-        self._add_product(key_value, tokens.count, *_source(key_value, tokens), self._qkv)
+        self._add_product(key_value, tokens.count, *_source(key_value, tokens), self._key_value)
         words = {"starts": self.inputs.starts, "texts": firsts.count, "x": tokens.x,
                  "x_first": firsts.x}
-        if query.is_coded:
-            words |= {"codes": tokens.codes, "reaches": tokens.reaches,
-                      "codes_first": firsts.codes, "reaches_first": firsts.reaches}
         fields = Fields(*words)
-        self._add(self._kernels.label(emit_firsts, fields, hidden, query.is_coded), fields,
-                  **words)
-        queries = self._inner  # is free before the layer's second half
-        self._add_product(query, firsts.count, *_source(query, firsts), queries)
-        self._add_mixing(queries, self._qkv, self._qkv[:, hidden:], True)
+        self._add(self._kernels.label(emit_firsts, fields, hidden), fields, **words)
+        if query.is_coded:  # its factors are its own
+            self._add_codes(query, firsts, firsts.x)
+        self._add_product(query, firsts.count, *_source(query, firsts), self._queries)
+        self._add_mixing(self._queries, self._key_value, self._key_value[:, hidden:], True)
 
     def _add_mixing(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray,
                     is_first: bool) -> None:
         """Attention to `mixed`; the arrays begin at the first row and the first head's column."""
         heads = self._settings["heads"]
-        shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
+        shape = AttentionShape(heads, self._hidden // heads, _floats(queries), _floats(keys),
                           _floats(self._mixed), self._settings["max_position_embeddings"],
                           is_first)
         if scratch_floats(shape) > self._scratch.size:
@@ -165,35 +168,35 @@ class Network:
         mixed = self._mixed, None
         if project.is_coded:
             mixed = at.codes, at.reaches
-            self._add_codes(project, at)
+            self._add_codes(project, at, self._mixed)
         self._add_product(project, at.count, *mixed, self._block, residual=at.x,
-                          finish=self._norm(names.norm_attention, at, widen, self._stride))
+                          finish=self._norm(names.norm_attention, at, widen, self._block.strides[0]))
         if narrow.is_coded:
             inner = self._inner_codes, self._inner_reaches
-            wide, finish = self._block, self._coding(
-                narrow, *inner, 4 * _filled(widen.outputs))
+            wide, finish = self._inner_block, self._coding(narrow, *inner,
+                                                           self._inner_block.strides[0])
         else:
             inner = self._inner, None
             wide, finish = self._inner, None
         self._add_product(widen, at.count, *_source(widen, at), wide, activation=activation,
                           finish=finish)
         self._add_product(narrow, at.count, *inner, self._block, residual=at.x,
-                          finish=self._norm(names.norm_output, at, following, self._stride))
+                          finish=self._norm(names.norm_output, at, following, self._block.strides[0]))
 
-    def _add_codes(self, weight: Weight, at: Rows) -> None:
-        """Of the rows of `mixed`, for a product with this weight."""
-        finish = self._coding(weight, at.codes, at.reaches, 4 * self._hidden)
-        fields = Fields(*FINISH_ALL, "mixed", *finish.words)
-        label = self._kernels.label(emit_finish_all, fields, "mixed", 4 * self._hidden,
-                                    self._label(finish, fields))
-        self._add(label, fields, rows=at.count, mixed=self._mixed, **finish.words)
+    def _add_codes(self, weight: Weight, at: Rows, source: np.ndarray) -> None:
+        """Of float32 rows without gaps, for a product with this weight."""
+        finish = self._coding(weight, at.codes, at.reaches, source.strides[0])
+        words = {"rows": at.count, "source": source, **finish.words}
+        fields = Fields(*words)
+        self._add(self._kernels.label(emit_finish_all, fields, "source", source.strides[0],
+                                      self._label(finish, fields)), fields, **words)
 
     def _add_product(self, weight: Weight, count: np.ndarray, inputs: np.ndarray,
                      reaches: np.ndarray | None, wide: np.ndarray, *, activation: str = "",
                      residual: np.ndarray | None = None, finish: Finish | None = None) -> None:
         """`wide` is one block of rows where there is a finish routine, else all of them."""
         product = Product(weight.unit, weight.row_bytes, inputs.strides[0], weight.outputs,
-                          activation, residual is not None)
+                          wide.strides[0], activation, residual is not None)
         words = {"rows": count, "inputs": inputs, "weight": weight.packed,
                  "columns": weight.columns, "wide": wide, **(finish.words if finish else {})}
         if reaches is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.native.activations import Activation
+from model.native.activations import activation_of
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
 from model.native.operands import (R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDX,
@@ -33,7 +33,8 @@ RESIDUAL = "residual"
 class Product:
     """One kind of product by `unit` ("amx", "vnni" or "avx512", sums.sums_of), with N `outputs`.
 
-    Rows of inputs are `row_bytes` long, a multiple of 64, and begin `stride` bytes from each other.
+    Rows of inputs are `row_bytes` long, a multiple of 64, and begin `stride` bytes from each other;
+    those of the result begin `wide_stride` bytes from each other and have room for 32 · groups.
     `activation` is one of activations.py or empty; with `residual` the rows of that field, float32
     [T, N], are added. `finish` is the label of a routine that takes the block's rows, and empty
     where `wide` is all of the result and not one block of it.
@@ -43,6 +44,7 @@ class Product:
     row_bytes: int
     stride: int
     outputs: int
+    wide_stride: int
     activation: str = ""
     residual: bool = False
     finish: str = ""
@@ -54,11 +56,6 @@ class Product:
     @property
     def groups(self) -> int:
         return -(-self.outputs // ROWS)
-
-    @property
-    def wide_stride(self) -> int:
-        """Bytes from one row of the result to the next."""
-        return self.groups * 4 * ROWS
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -178,7 +175,7 @@ def _emit_completion(a: Assembler, fields: Fields, product: Product) -> None:
     is_integer = product.unit != "avx512"
     for place in range(0 if is_integer else 4, 6):
         a.vmovups(columns[place], at(R8, place * STEP))
-    activation = Activation(product.activation) if product.activation else None
+    activation = activation_of(product.activation) if product.activation else None
     if activation:
         activation.load(a, ZMM[16:])
     row = a.fresh("row")

@@ -17,8 +17,6 @@ EMBED = ("words", "places", "ids", "where", "rows", "wide")
 FINISH_ALL = ("rows",)
 # Addresses: int64 [B], of the count of texts B, float32 [N, H], float32 [B, H].
 FIRSTS = ("starts", "texts", "x", "x_first")
-# And of codes [N], reaches [N], codes [B], reaches [B].
-FIRST_CODES = ("codes", "reaches", "codes_first", "reaches_first")
 
 
 def emit_embed(a: Assembler, label: str, fields: Fields, width: int, finish: str) -> None:
@@ -91,11 +89,9 @@ def emit_finish_all(a: Assembler, label: str, fields: Fields, source: str, strid
     _emit_blocks_end(a)
 
 
-def emit_firsts(a: Assembler, label: str, fields: Fields, width: int, has_codes: bool) -> None:
-    """Row starts[b] of x to row b of x_first for every text b, with its code and reach.
-
-    The fields are FIRSTS, with codes also FIRST_CODES.
-    """
+def emit_firsts(a: Assembler, label: str, fields: Fields, width: int) -> None:
+    """Row starts[b] of x to row b of x_first for every text b; the fields are FIRSTS."""
+    size = 4 * width
     a.align()
     a.label(label)
     again, done = a.fresh("text"), a.fresh("done")
@@ -104,37 +100,22 @@ def emit_firsts(a: Assembler, label: str, fields: Fields, width: int, has_codes:
     a.cmp(RCX, 0)
     a.jle(done)
     a.mov(RSI, fields.of("starts"))     # this text's start
-    a.mov(R8, fields.of("x_first"))
-    if has_codes:
-        a.mov(R9, fields.of("codes_first"))
-        a.mov(R10, fields.of("reaches_first"))
+    a.mov(R8, fields.of("x_first"))     # its row there
     a.label(again)
-    _emit_copy(a, fields, "x", R8, 4 * width)
-    if has_codes:
-        _emit_copy(a, fields, "codes", R9, codes_stride(width))
-        a.mov(R11, at(RSI))
-        a.mov(RDX, fields.of("reaches"))
-        a.vbroadcastss(ZMM[0], at(RDX, 0, R11, 4))
-        a.vmovss_to(at(R10), ZMM[0])
-        a.add(R10, 4)
+    a.imul(R11, at(RSI), size)
+    a.add(R11, fields.of("x"))
+
+    def move(columns: Columns, _: int) -> None:
+        a.vmovups(ZMM[0], columns.floats(R11))
+        a.vmovups_to(columns.floats(R8), ZMM[0])
+
+    sweep(a, width, move)
+    a.add(R8, size)
     a.add(RSI, 8)
     a.sub(RCX, 1)
     a.jg(again)
     a.label(done)
     a.ret()
-
-
-def _emit_copy(a: Assembler, fields: Fields, source: str, target: Gpr, size: int) -> None:
-    """Copies the row of `size` bytes, a multiple of 64, to `target`, which moves on."""
-    a.imul(R11, at(RSI), size)
-    a.add(R11, fields.of(source))
-
-    def move(columns: Columns, _: int) -> None:
-        a.vmovups(ZMM[0], columns.floats(R11))
-        a.vmovups_to(columns.floats(target), ZMM[0])
-
-    sweep(a, size // 4, move)
-    a.add(target, size)
 
 
 def _emit_blocks_start(a: Assembler, fields: Fields) -> None:

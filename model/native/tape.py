@@ -39,7 +39,7 @@ class Tape:
     """Steps (label of a kernel, its block) that `run` goes through; forks may run it too."""
 
     def __init__(self, code: Executable, steps: list[tuple[str, np.ndarray]]) -> None:
-        self._blocks = [block for _, block in steps]
+        self._held = code, steps  # what the words point at
         self._words = np.array([word for label, block in steps
                                 for word in (code.address(label), block.ctypes.data)] + [0],
                                dtype=np.int64)

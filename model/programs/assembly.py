@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from model.native import assembly as native
+from model.native.outline import Outline
+from model.program import Program
 from model.programs.image import Image
 from model.programs.plan import Plan
 from model.programs.running import PackedProgram
@@ -16,14 +20,19 @@ from model.programs.weights import Weights
 
 
 def assemble(network: Callable[[Weights, dict[str, Any], int], nn.Module], card: dict[str, Any],
-             image: Image, plan: Plan) -> PackedProgram:
-    """The program of a prepared model.
+             image: Image, plan: Plan,
+             outline: Callable[[dict[str, Any]], Outline] | None = None) -> Program:
+    """The program of a prepared model: machine code of our own where that is there for this CPU and
+    for what `outline(settings)` says of the network, else torch's operators.
 
     `network(weights, settings, labels)` makes a module that takes the arrays of packing.Packed by
     name, with (count, length) of each group in `groups`, and gives logits, float32 [B, C].
     """
     settle()
     settings = card["settings"]
+    if outline and native.is_fit(settings, outline(settings), plan.precision):
+        with contextlib.suppress(OSError):  # a system that runs no memory that was written
+            return native.program(card, image, outline(settings), plan.precision)
     with torch.inference_mode():
         weights = Weights(image, plan, settings["layer_norm_eps"])
         made = plan.compiled(network(weights, settings, len(card["labels"])))

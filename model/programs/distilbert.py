@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from model.families.distilbert import LAYER
+from model.native.outline import Outline
 from model.programs.ends import Embeddings, Head
 from model.programs.parts import key_masks
 from model.programs.post_norm import Encoder
@@ -30,3 +31,10 @@ class DistilBert(nn.Module):
                 scatter: Tensor) -> Tensor:
         x = self.embed(ids, places)                                         # [N, D]
         return self.head(self.encoder(x, groups, gather, key_masks(mask, groups), first, scatter))
+
+
+def outline(settings: dict[str, Any]) -> Outline:
+    """The same for machine code."""
+    return Outline("distilbert.embeddings.", [LAYER.at(f"distilbert.transformer.layer.{layer}.")
+                                              for layer in range(settings["layers"])],
+                   "pre_classifier", "classifier", "relu", has_segments=False)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from model.families.shapes import BERT_LAYER
+from model.native.outline import Outline
 from model.programs.ends import Embeddings, Head, place_and_segment_rows
 from model.programs.parts import key_masks
 from model.programs.post_norm import Encoder
@@ -32,3 +33,10 @@ class Electra(nn.Module):
                 scatter: Tensor) -> Tensor:
         x = self.project(self.embed(ids, places + segments * self.positions))  # [N, D]
         return self.head(self.encoder(x, groups, gather, key_masks(mask, groups), first, scatter))
+
+
+def outline(settings: dict[str, Any]) -> Outline:
+    """The same for machine code."""
+    return Outline("electra.embeddings.", [BERT_LAYER.at(f"electra.encoder.layer.{layer}.")
+                                           for layer in range(settings["layers"])],
+                   "classifier.dense", "classifier.out_proj", "gelu")

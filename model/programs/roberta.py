@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from model.families.shapes import BERT_LAYER
+from model.native.outline import Outline
 from model.programs.ends import Embeddings, Head, place_and_segment_rows, positions_past_padding
 from model.programs.parts import key_masks
 from model.programs.post_norm import Encoder
@@ -31,3 +32,10 @@ class Roberta(nn.Module):
                 scatter: Tensor) -> Tensor:
         x = self.embed(ids, positions_past_padding(ids, places, self.pad_id))  # [N, D]
         return self.head(self.encoder(x, groups, gather, key_masks(mask, groups), first, scatter))
+
+
+def outline(settings: dict[str, Any]) -> Outline:
+    """The same for machine code."""
+    return Outline("roberta.embeddings.", [BERT_LAYER.at(f"roberta.encoder.layer.{layer}.")
+                                           for layer in range(settings["layers"])],
+                   "classifier.dense", "classifier.out_proj", "tanh", pad_id=settings["pad_id"])
