@@ -144,7 +144,8 @@ class Assembler:
         """`mask` chooses the lanes that change; with `zero` the others become 0."""
         register, other, operand, immediate = _ordered(form, operands)
         index, base = _extensions(operand)
-        spread = isinstance(operand, Mem) and operand.spread
+        # What takes one float32 anyway needs no telling that it is spread.
+        spread = isinstance(operand, Mem) and operand.spread and form.size == LINE
         # Bit 4 of a vector register in ModRM.rm is X; of a vector index, V'.
         x_bit = base >> 4 & 1 if isinstance(operand, Zmm) else index >> 3 & 1
         v_bit = index >> 4 & 1 if isinstance(operand, Mem) else other >> 4 & 1

@@ -55,11 +55,13 @@ vsqrtss        F3.0F.W0   51 rvm  4
 vandps         NP.0F.W0   54 rvm  64
 vorps          NP.0F.W0   56 rvm  64
 vxorps         NP.0F.W0   57 rvm  64
+vfmadd132ps    66.0F38.W0 98 rvm  64
 vfmadd213ps    66.0F38.W0 A8 rvm  64
 vfmadd231ps    66.0F38.W0 B8 rvm  64
 vfnmadd231ps   66.0F38.W0 BC rvm  64
 vrndscaleps    66.0F3A.W0 08 rmi  64
 vrangeps       66.0F3A.W0 50 rvmi 64
+vreduceps      66.0F3A.W0 56 rmi  64
 vscalefps      66.0F38.W0 2C rvm  64
 vcvtdq2ps      NP.0F.W0   5B rm   64
 vcvtps2dq      66.0F.W0   5B rm   64

@@ -1,0 +1,35 @@
+"""Columns in registers, against numpy's."""
+
+import numpy as np
+import pytest
+
+from model.native import cpu
+from model.native.arguments import Fields
+from model.native.assembler import Assembler
+from model.native.executable import Executable
+from model.native.operands import RAX, RDX, ZMM, at
+from model.native.transposition import column_lane, emit_columns
+
+FIELDS = Fields("rows", "columns")
+
+
+@pytest.mark.parametrize("count", [4, 8, 12, 16])
+def test_columns_hold_all_rows_in_their_lanes(count):
+    products = cpu.integer_products()
+    if not products.kind:
+        pytest.skip(products.reason)
+    a = Assembler()
+    a.label("columns")
+    a.mov(RAX, FIELDS.of("rows"))
+    a.mov(RDX, FIELDS.of("columns"))
+    found = emit_columns(a, [at(RAX, 64 * row) for row in range(count)], ZMM[15:])
+    for place, register in enumerate(found):
+        a.vmovups_to(at(RDX, 64 * place), register)
+    a.ret()
+    code = Executable(*a.finish())
+    rows = np.random.default_rng(0).standard_normal((count, 16)).astype(np.float32)
+    columns = np.zeros((16, 16), np.float32)
+    code.function("columns")(FIELDS.block(rows=rows, columns=columns).ctypes.data)
+    lanes = [column_lane(row, count) for row in range(count)]
+    assert np.array_equal(columns[:, lanes], rows.T)
+    assert np.isin(columns, rows).all()
