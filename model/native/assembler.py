@@ -97,6 +97,10 @@ class Assembler:
         """Moves where the last comparison found greater, signed."""
         self._general(b"\x0f\x4f", target.number, source)
 
+    def prefetcht0(self, place: Mem) -> None:
+        """Into the core's first cache."""
+        self._general(b"\x0f\x18", 1, place)
+
     def prefetcht1(self, place: Mem) -> None:
         """Into the core's second cache."""
         self._general(b"\x0f\x18", 2, place)

@@ -17,19 +17,20 @@ import numpy as np
 
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
-from model.native.columns import Columns, across, codes_stride, fold, pairs_of_rows, sweep
-from model.native.operands import R9, R10, R11, RCX, RSI, ZMM, Gpr, Zmm, at
+from model.native.columns import (Columns, across, codes_stride, fold, groups_of_rows,
+                                  spread_rows, sweep)
+from model.native.operands import K1, R9, R10, R11, RAX, RCX, RSI, ZMM, Gpr, Zmm, at
 
 TWO_SIDED_STEPS, TWO_SIDED_REACH = 127.0, 1e-10
 ABOVE, BELOW = 238, 16  # one-sided steps above zero and below
 
 CODES, REACHES, FACTORS = R9, R10, R11  # this row's codes and reach; the factors
-MAGNITUDE, ORDER, ZERO_POINT = ZMM[31], ZMM[30], ZMM[29]
-SPARE = ZMM[28]
-# Of the first row of a pair and of the second.
-LARGEST = (ZMM[0:4], ZMM[4:8])
-LEAST = (ZMM[16:18], ZMM[18:20])
-INVERSE = (ZMM[20], ZMM[21])
+MAGNITUDE, ORDER, ZERO_POINT, SPARE = ZMM[28:32]
+VALUES = ZMM[16:20]
+# Of the rows that are worked on at once.
+LARGEST = (ZMM[0:2], ZMM[2:4], ZMM[4:6], ZMM[6:8])
+LEAST = (ZMM[20:22], ZMM[22:24], ZMM[24:26], ZMM[26:28])
+INVERSE = ZMM[8:12]
 
 
 class Coding(NamedTuple):
@@ -76,17 +77,15 @@ def emit_quantise_rows(a: Assembler, label: str, fields: Fields, coding: Coding,
         emit_largest_start(a, coding, count)
 
         def measure(columns: Columns, _: int) -> None:
-            for row in range(count):
-                value = ZMM[8 + row]
+            for row, value in enumerate(VALUES[:count]):
                 a.vmovups(value, columns.floats(RCX, row * stride))
                 emit_largest(a, coding, columns, row, value)
 
         sweep(a, coding.width, measure)
-        for row in range(count):
-            emit_reach(a, coding, row)
-        emit_codes(a, coding, count, RCX, stride)
+        emit_reaches(a, coding, count)
+        emit_codes(a, coding, count, RCX, stride, is_read_on=True)
 
-    pairs_of_rows(a, {RCX: stride, **coding.strides}, rows)
+    groups_of_rows(a, coding.width, {RCX: stride, **coding.strides}, rows)
     a.ret()
 
 
@@ -128,32 +127,39 @@ def emit_largest(a: Assembler, coding: Coding, columns: Columns, row: int, value
         part = LEAST[row][columns.number % 2]
         a.vminps(part, part, value)
     a.vandps(value, value, MAGNITUDE)
-    part = LARGEST[row][columns.number % 4]
+    part = LARGEST[row][columns.number % 2]
     a.vpmaxsd(part, part, value)
 
 
-def emit_reach(a: Assembler, coding: Coding, row: int) -> None:
-    """Stores the reach of a row and makes what its values are to be multiplied with."""
-    largest, inverse = LARGEST[row][0], INVERSE[row]
-    fold(a.vpmaxsd, LARGEST[row])
-    if coding.has_floor:
-        fold(a.vminps, LEAST[row])
-        a.vmulps(LEAST[row][0], LEAST[row][0], a.number(ABOVE / -BELOW))
-        a.vpmaxsd(largest, largest, LEAST[row][0])
-    across(a, a.vpmaxsd, largest, SPARE)
-    a.vmovss_to(at(REACHES, 4 * row), largest)
-    a.vpbroadcastd(inverse, a.constant(struct.pack("<f", coding.steps)))
-    a.vdivss(inverse, inverse, largest)
-    a.vbroadcastss(inverse, inverse)
+def emit_reaches(a: Assembler, coding: Coding, count: int) -> None:
+    """Stores the reaches of rows and makes what their values are to be multiplied with."""
+    for largest, least in zip(LARGEST[:count], LEAST):
+        fold(a.vpmaxsd, largest)
+        if coding.has_floor:
+            fold(a.vminps, least)
+            a.vmulps(least[0], least[0], a.number(ABOVE / -BELOW))
+            a.vpmaxsd(largest[0], largest[0], least[0])
+    reaches = across(a, a.vpmaxsd, [parts[0] for parts in LARGEST[:count]], SPARE)
+    a.vpermd(SPARE, ORDER, reaches)  # one of each quarter, in line
+    a.mov(RAX, (1 << count) - 1)
+    a.kmovw(K1, RAX)
+    a.vmovups_to(at(REACHES), SPARE, mask=K1)
+    a.vpbroadcastd(SPARE, a.constant(struct.pack("<f", coding.steps)))
+    a.vdivps(SPARE, SPARE, reaches)
+    spread_rows(a, INVERSE[:count], SPARE)
 
 
-def emit_codes(a: Assembler, coding: Coding, count: int, source: Gpr, stride: int) -> None:
-    """Codes of `count` rows that begin at `source`, `stride` bytes apart."""
+def emit_codes(a: Assembler, coding: Coding, count: int, source: Gpr, stride: int,
+               is_read_on: bool = False) -> None:
+    """Codes of `count` rows that begin at `source`, `stride` bytes apart; with `is_read_on` the
+    next ones are needed next."""
     def encode(columns: Columns, vectors: int) -> None:
         for row in range(count):
-            values = ZMM[8:8 + vectors]
+            values = VALUES[:vectors]
             for number, value in enumerate(values, columns.number):
                 part = columns._replace(number=number)
+                if is_read_on:
+                    a.prefetcht0(part.floats(source, (count + row) * stride))
                 if coding.has_factors:
                     a.vmovups(value, part.floats(source, row * stride))
                     a.vmulps(value, value, part.floats(FACTORS))
@@ -162,20 +168,21 @@ def emit_codes(a: Assembler, coding: Coding, count: int, source: Gpr, stride: in
                     a.vmulps(value, INVERSE[row], part.floats(source, row * stride))
                 a.vcvtps2dq(value, value)
             _emit_packed(a, coding)
-            a.vmovups_to(columns.codes(CODES, row * codes_stride(coding.width)), ZMM[8])
+            a.vmovups_to(columns.codes(CODES, row * codes_stride(coding.width)), VALUES[0])
 
     sweep(a, coding.width, encode, step=4)
 
 
 def _emit_packed(a: Assembler, coding: Coding) -> None:
-    """ZMM8 to ZMM11, integers, to bytes of ZMM8."""
-    a.vpackssdw(ZMM[8], ZMM[8], ZMM[9])
-    a.vpackssdw(ZMM[10], ZMM[10], ZMM[11])
+    """Integers of VALUES to bytes of the first of them."""
+    first, second, third, fourth = VALUES
+    a.vpackssdw(first, first, second)
+    a.vpackssdw(third, third, fourth)
     if coding.least < 0:
-        a.vpaddw(ZMM[8], ZMM[8], ZERO_POINT)
-        a.vpaddw(ZMM[10], ZMM[10], ZERO_POINT)
-        a.vpackuswb(ZMM[8], ZMM[8], ZMM[10])
+        a.vpaddw(first, first, ZERO_POINT)
+        a.vpaddw(third, third, ZERO_POINT)
+        a.vpackuswb(first, first, third)
     else:
-        a.vpacksswb(ZMM[8], ZMM[8], ZMM[10])
-        a.vpxord(ZMM[8], ZMM[8], ZERO_POINT)
-    a.vpermd(ZMM[8], ORDER, ZMM[8])
+        a.vpacksswb(first, first, third)
+        a.vpxord(first, first, ZERO_POINT)
+    a.vpermd(first, ORDER, first)

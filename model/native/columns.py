@@ -1,13 +1,13 @@
-"""Walks over rows of float32 columns: two rows at once, sixteen columns a vector.
+"""Walks over rows of float32 columns: four rows at once, sixteen columns a vector.
 
-Two rows are worked on together because their sums and divisions wait for different things, and
-what belongs to columns is read once for both. A row's own sequence of operations is the same in a
-pair and alone.
+Four rows are worked on together because sums across a row and divisions are waited for, which is
+then done once for all, and because what belongs to columns is read once. A row's own sequence of
+operations is the same in any company.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from model.native.assembler import Assembler
@@ -15,9 +15,14 @@ from model.native.operands import RAX, RDX, Gpr, Mem, Zmm, at
 
 LANES = 16    # float32 in a vector
 VECTOR = 64   # bytes of a vector
-ROUND = 8     # vectors in a round of a loop over columns
-# What swaps halves, quarters, pairs and neighbours of a vector, for vshuff32x4 and vpermilps.
-SWAP_OUTER, SWAP_INNER = 0x4e, 0xb1
+ROUND = 4     # vectors in a round of a loop over columns
+# Rows at once, at most; fewer where they would crowd what follows out of the core's first cache.
+MOST_ROWS, MOST_BYTES = 4, 12288
+# For vshuff32x4, of two operands: first halves, second halves, even quarters, odd quarters.
+LOW, HIGH, EVEN, ODD = 0x44, 0xee, 0x88, 0xdd
+QUARTER = 0x55  # times its number: this quarter to all
+# For vpermilps, within quarters.
+SWAP_PAIRS, SWAP_NEIGHBOURS = 0x4e, 0xb1
 
 
 class Columns(NamedTuple):
@@ -58,39 +63,53 @@ def sweep(a: Assembler, width: int, body: Callable[[Columns, int], None], step: 
         body(Columns(number), min(step, vectors - number))
 
 
-def pairs_of_rows(a: Assembler, strides: dict[Gpr, int], body: Callable[[int], None]) -> None:
-    """Calls body(2), and body(1) for a last row alone, RDX being how many rows there are; each
+def groups_of_rows(a: Assembler, width: int, strides: dict[Gpr, int],
+                   body: Callable[[int], None]) -> None:
+    """Calls body(rows) with 4, 2 and 1, or fewer where they are wide, for RDX rows in all; each
     pointer in `strides` moves on by so many bytes a row. `body` keeps RDX and the pointers."""
-    again, last, done = a.fresh("pair"), a.fresh("last"), a.fresh("done")
-    a.cmp(RDX, 2)
-    a.jl(last)
-    a.label(again)
-    body(2)
-    for pointer, stride in strides.items():
-        a.add(pointer, 2 * stride)
-    a.sub(RDX, 2)
-    a.cmp(RDX, 2)
-    a.jge(again)
-    a.label(last)
-    a.cmp(RDX, 1)
-    a.jl(done)
-    body(1)
-    a.label(done)
+    most = MOST_ROWS
+    while most > 1 and most * 4 * width > MOST_BYTES:
+        most //= 2
+    for rows in (1 << power for power in reversed(range(most.bit_length()))):
+        again, fewer = a.fresh("rows"), a.fresh("fewer")
+        a.cmp(RDX, rows)
+        a.jl(fewer)
+        a.label(again)
+        body(rows)
+        for pointer, stride in strides.items():
+            a.add(pointer, rows * stride)
+        a.sub(RDX, rows)
+        a.cmp(RDX, rows)
+        a.jge(again)
+        a.label(fewer)
 
 
-def fold(combine: Callable[..., None], parts: tuple[Zmm, ...]) -> None:
-    """Combines four or two vectors into the first of them."""
+def fold(combine: Callable[..., None], parts: Sequence[Zmm]) -> None:
+    """Combines vectors, a power of two, into the first of them."""
     for near, far in zip(parts[::2], parts[1::2]):
         combine(near, near, far)
     if len(parts) > 2:
         fold(combine, parts[::2])
 
 
-def across(a: Assembler, combine: Callable[..., None], vector: Zmm, spare: Zmm) -> None:
-    """Combines all lanes of a vector; each lane then holds the same. `combine` is commutative."""
-    for swap in (SWAP_OUTER, SWAP_INNER):
-        a.vshuff32x4(spare, vector, vector, swap)
-        combine(vector, vector, spare)
-    for swap in (SWAP_OUTER, SWAP_INNER):
-        a.vpermilps(spare, vector, swap)
-        combine(vector, vector, spare)
+def across(a: Assembler, combine: Callable[..., None], rows: Sequence[Zmm], spare: Zmm) -> Zmm:
+    """Combines all lanes of each of 4, 2 or 1 vectors, which are overwritten. Quarter r of the
+    result holds that of vector r in all its lanes. `combine` is commutative."""
+    for near, far in zip(rows[::2], rows[1::2] or rows):
+        a.vshuff32x4(spare, near, far, LOW)
+        a.vshuff32x4(near, near, far, HIGH)
+        combine(near, near, spare)
+    total, other = rows[0], rows[-2 if len(rows) > 1 else 0]
+    a.vshuff32x4(spare, total, other, EVEN)
+    a.vshuff32x4(total, total, other, ODD)
+    combine(total, total, spare)
+    for swap in (SWAP_PAIRS, SWAP_NEIGHBOURS):
+        a.vpermilps(spare, total, swap)
+        combine(total, total, spare)
+    return total
+
+
+def spread_rows(a: Assembler, targets: Sequence[Zmm], totals: Zmm) -> None:
+    """Quarter r of `totals` to all lanes of target r; `totals` may be the last target."""
+    for row, target in enumerate(targets):
+        a.vshuff32x4(target, totals, totals, QUARTER * row)

@@ -50,8 +50,6 @@ vminps         NP.0F.W0   5D rvm  64
 vmaxps         NP.0F.W0   5F rvm  64
 vpmaxsd        66.0F38.W0 3D rvm  64
 vsqrtps        NP.0F.W0   51 rm   64
-vdivss         F3.0F.W0   5E rvm  4
-vsqrtss        F3.0F.W0   51 rvm  4
 vandps         NP.0F.W0   54 rvm  64
 vorps          NP.0F.W0   56 rvm  64
 vxorps         NP.0F.W0   57 rvm  64

@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
-from model.native.codes import (Coding, emit_codes, emit_coding_start, emit_largest,
-                                emit_largest_start, emit_reach)
-from model.native.columns import Columns, across, fold, pairs_of_rows, sweep
-from model.native.operands import R8, RBX, RCX, RSI, ZMM
+from model.native.codes import (SPARE, VALUES, Coding, emit_codes, emit_coding_start, emit_largest,
+                                emit_largest_start, emit_reaches)
+from model.native.columns import Columns, across, fold, groups_of_rows, spread_rows, sweep
+from model.native.operands import R8, RBX, RCX, RSI, ZMM, Zmm
 
 X, GAIN, SHIFT = R8, RSI, RBX  # this row of the output; the norm's weight and bias
-# Of the first row of a pair and of the second.
-SUMS = (ZMM[0:4], ZMM[4:8])
-MEAN = (ZMM[22], ZMM[23])
-RECIPROCAL = (ZMM[24], ZMM[25])  # of minus the standard deviation
-SPARE = ZMM[28]
+# Of the rows that are worked on at once.
+SUMS = (ZMM[0:4], ZMM[4:8], ZMM[8:12], ZMM[12:16])
+MEAN, RECIPROCAL = ZMM[20:24], ZMM[24:28]  # of minus the standard deviation
 
 
 class Norm(NamedTuple):
@@ -56,11 +54,10 @@ def emit_norm_rows(a: Assembler, label: str, fields: Fields, norm: Norm, stride:
         _emit_deviations(a, norm, stride, count)
         _emit_normalised(a, norm, stride, count)
         if coding:
-            for row in range(count):
-                emit_reach(a, coding, row)
+            emit_reaches(a, coding, count)
             emit_codes(a, coding, count, X, 4 * norm.width)
 
-    pairs_of_rows(a, strides, rows)
+    groups_of_rows(a, norm.width, strides, rows)
     a.pop(RBX)
     a.ret()
 
@@ -74,49 +71,45 @@ def _emit_means(a: Assembler, width: int, stride: int, count: int) -> None:
             a.vaddps(part, part, columns.floats(RCX, row * stride))
 
     sweep(a, width, add)
-    for row in range(count):
-        _emit_total(a, row)
-        # Divided, so that the mean of equal columns is what they are.
-        a.vbroadcastss(MEAN[row], a.constant(struct.pack("<f", width)))
-        a.vdivss(MEAN[row], SUMS[row][0], MEAN[row])
-        a.vbroadcastss(MEAN[row], MEAN[row])
+    total = _emit_totals(a, count)
+    # Divided, so that the mean of equal columns is what they are.
+    a.vdivps(total, total, a.number(width))
+    spread_rows(a, MEAN[:count], total)
 
 
 def _emit_deviations(a: Assembler, norm: Norm, stride: int, count: int) -> None:
     _emit_zero_sums(a, count)
 
     def add(columns: Columns, _: int) -> None:
-        for row in range(count):
-            value, part = ZMM[8 + row], SUMS[row][columns.number % 4]
+        for row, value in enumerate(VALUES[:count]):
+            part = SUMS[row][columns.number % 4]
             a.vsubps(value, MEAN[row], columns.floats(RCX, row * stride))
             a.vfmadd231ps(part, value, value)
+            # The next rows; those of x are better not fetched before they are written.
+            a.prefetcht0(columns.floats(RCX, (count + row) * stride))
 
     sweep(a, norm.width, add)
-    for row in range(count):
-        _emit_total(a, row)
-        total, reciprocal = SUMS[row][0], RECIPROCAL[row]
-        a.vmulps(total, total, a.number(1 / norm.width))
-        a.vaddps(total, total, a.number(norm.eps))
-        # Of one lane: a division of all takes three times as long.
-        a.vsqrtss(total, total, total)
-        a.vbroadcastss(reciprocal, a.constant(struct.pack("<f", -1.0)))
-        a.vdivss(reciprocal, reciprocal, total)
-        a.vbroadcastss(reciprocal, reciprocal)
+    total = _emit_totals(a, count)
+    a.vmulps(total, total, a.number(1 / norm.width))
+    a.vaddps(total, total, a.number(norm.eps))
+    a.vsqrtps(total, total)
+    a.vbroadcastss(SPARE, a.constant(struct.pack("<f", -1.0)))
+    a.vdivps(SPARE, SPARE, total)
+    spread_rows(a, RECIPROCAL[:count], SPARE)
 
 
 def _emit_normalised(a: Assembler, norm: Norm, stride: int, count: int) -> None:
     """Writes x and, with a coding, finds the largest of it."""
-    coding = norm.coding
+    coding, values = norm.coding, VALUES[:count]
+    gain, shift = SUMS[3][:2]
     if coding:
         emit_largest_start(a, coding, count)
 
     def write(columns: Columns, _: int) -> None:
-        gain, shift, values = ZMM[12], ZMM[13], ZMM[8:8 + count]
         a.vmovups(gain, columns.floats(GAIN))
         a.vmovups(shift, columns.floats(SHIFT))
         for row, value in enumerate(values):
             a.vsubps(value, MEAN[row], columns.floats(RCX, row * stride))
-        for row, value in enumerate(values):
             a.vmulps(value, value, RECIPROCAL[row])
             a.vfmadd213ps(value, gain, shift)
             a.vmovups_to(columns.floats(X, row * 4 * norm.width), value)
@@ -127,11 +120,12 @@ def _emit_normalised(a: Assembler, norm: Norm, stride: int, count: int) -> None:
 
 
 def _emit_zero_sums(a: Assembler, count: int) -> None:
-    for row in range(count):
-        for part in SUMS[row]:
+    for parts in SUMS[:count]:
+        for part in parts:
             a.vpxord(part, part, part)
 
 
-def _emit_total(a: Assembler, row: int) -> None:
-    fold(a.vaddps, SUMS[row])
-    across(a, a.vaddps, SUMS[row][0], SPARE)
+def _emit_totals(a: Assembler, count: int) -> Zmm:
+    for parts in SUMS[:count]:
+        fold(a.vaddps, parts)
+    return across(a, a.vaddps, [parts[0] for parts in SUMS[:count]], SPARE)
