@@ -118,12 +118,12 @@ class Network:
             self.places = aligned((segments[:, None] + self.places[None]).reshape(
                 -1, self._hidden))
         self.vocab = len(words)
-        finish = self._norm(f"{outline.embeddings}LayerNorm", self._tokens, following,
-                            4 * self._hidden)
+        block = rows(0, self._hidden)
+        finish = self._norm(f"{outline.embeddings}LayerNorm", block, self._tokens, following)
         fields = Fields(*EMBED, *finish.words)
         label = self._kernels.label(emit_embed, fields, self._hidden, self._label(finish, fields))
         self._add(label, fields, words=words, places=self.places, ids=self.inputs.ids,
-                  where=self.inputs.where, rows=self.inputs.tokens, wide=self._block,
+                  where=self.inputs.where, rows=self.inputs.tokens, wide=block,
                   **finish.words)
 
     def _add_attention(self, weight: Weight) -> None:
@@ -170,22 +170,22 @@ class Network:
             mixed = at.codes, at.reaches
             self._add_codes(project, at, self._mixed)
         self._add_product(project, at.count, *mixed, self._block, residual=at.x,
-                          finish=self._norm(names.norm_attention, at, widen, self._block.strides[0]))
+                          finish=self._norm(names.norm_attention, self._block, at, widen))
         if narrow.is_coded:
             inner = self._inner_codes, self._inner_reaches
-            wide, finish = self._inner_block, self._coding(narrow, *inner,
-                                                           self._inner_block.strides[0])
+            wide = self._inner_block
+            finish = self._coding(narrow, wide, *inner)
         else:
             inner = self._inner, None
             wide, finish = self._inner, None
         self._add_product(widen, at.count, *_source(widen, at), wide, activation=activation,
                           finish=finish)
         self._add_product(narrow, at.count, *inner, self._block, residual=at.x,
-                          finish=self._norm(names.norm_output, at, following, self._block.strides[0]))
+                          finish=self._norm(names.norm_output, self._block, at, following))
 
     def _add_codes(self, weight: Weight, at: Rows, source: np.ndarray) -> None:
         """Of float32 rows without gaps, for a product with this weight."""
-        finish = self._coding(weight, at.codes, at.reaches, source.strides[0])
+        finish = self._coding(weight, source, at.codes, at.reaches)
         words = {"rows": at.count, "source": source, **finish.words}
         fields = Fields(*words)
         self._add(self._kernels.label(emit_finish_all, fields, "source", source.strides[0],
@@ -215,21 +215,21 @@ class Network:
         self.kernels[weight.layer_class] = weight.unit
         return weight
 
-    def _norm(self, name: str, at: Rows, following: Weight, stride: int) -> Finish:
-        """A norm of rows `stride` bytes apart, for a product with `following`."""
+    def _norm(self, name: str, wide: np.ndarray, at: Rows, following: Weight) -> Finish:
+        """A norm of wide rows, for a product with `following`."""
         coding = _coding_of(following) if following.is_coded else None
         words = {"gain": self._weights.vector(f"{name}.weight"),
                  "shift": self._weights.shift(name, self._hidden), "x": at.x}
         if coding:
             words |= {"codes": at.codes, "reaches": at.reaches, **_factors(following)}
         norm = Norm(self._hidden, self._settings["layer_norm_eps"], coding)
-        return Finish(emit_norm_rows, (norm, stride), words)
+        return Finish(emit_norm_rows, (norm, wide.strides[0]), words)
 
-    def _coding(self, weight: Weight, codes: np.ndarray, reaches: np.ndarray, stride: int
+    def _coding(self, weight: Weight, wide: np.ndarray, codes: np.ndarray, reaches: np.ndarray
                 ) -> Finish:
-        """Codes of rows `stride` bytes apart, for a product with this weight."""
+        """Codes of wide rows, for a product with this weight."""
         words = {"codes": codes, "reaches": reaches, **_factors(weight)}
-        return Finish(emit_quantise_rows, (_coding_of(weight), stride), words)
+        return Finish(emit_quantise_rows, (_coding_of(weight), wide.strides[0]), words)
 
     def _label(self, finish: Finish, fields: Fields) -> str:
         return self._kernels.label(finish.emit, fields, *finish.arguments)
