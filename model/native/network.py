@@ -16,7 +16,7 @@ import numpy as np
 from model.families.shapes import LayerNames
 from model.native.arguments import Fields
 from model.native.attention import emit_attention
-from model.native.attention_rows import ATTENTION, AttentionShape, scratch_floats
+from model.native.attention_rows import ATTENTION, Attention, scratch_floats
 from model.native.codes import Coding, codes_stride, emit_quantise_rows
 from model.native.memory import aligned, rows
 from model.native.norms import Norm, emit_norm_rows
@@ -151,7 +151,7 @@ class Network:
                     is_first: bool) -> None:
         """Attention to `mixed`; the arrays begin at the first row and the first head's column."""
         heads = self._settings["heads"]
-        shape = AttentionShape(heads, self._hidden // heads, _floats(queries), _floats(keys),
+        shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
                           _floats(self._mixed), self._settings["max_position_embeddings"],
                           is_first)
         if scratch_floats(shape) > self._scratch.size:
