@@ -17,11 +17,12 @@ class Found:
     """What the routine makes of rows."""
 
     def __init__(self, v: np.ndarray, coding: Coding | None = None, gap: int = 0,
-                 is_in_place: bool = False) -> None:
+                 is_in_place: bool = False, eps: float = EPS) -> None:
         count, width = v.shape
         rng = np.random.default_rng(width)
-        norm = Norm(width, EPS, coding)
+        norm = Norm(width, eps, coding)
         stride = 4 * (width + gap)
+        self.eps = eps
         self.gain = rng.standard_normal(width).astype(np.float32)
         self.shift = rng.standard_normal(width).astype(np.float32)
         self.factors = factors_of(width, width, bool(coding and coding.has_factors))
@@ -46,7 +47,8 @@ class Found:
 def norm_exactly(v: np.ndarray, found: Found) -> np.ndarray:
     v = v.astype(np.float64)
     centred = v - v.mean(1, keepdims=True)
-    return centred / np.sqrt((centred ** 2).mean(1, keepdims=True) + EPS) * found.gain + found.shift
+    return (centred / np.sqrt((centred ** 2).mean(1, keepdims=True) + found.eps)
+            * found.gain + found.shift)
 
 
 def check(v: np.ndarray, found: Found) -> None:
@@ -72,6 +74,12 @@ def test_norm_of_any_count_is_near_the_exact_one(coding):
     for count in (*range(1, 36), 64, 65, 100):
         v = rows_of(count, count, 48)
         check(v, Found(v, coding))
+
+
+@pytest.mark.parametrize("eps", [1e-5, 2.0])
+def test_norm_adds_eps_to_the_variance(eps):
+    v = rows_of(2, 5, 80)
+    check(v, Found(v, eps=eps))
 
 
 @pytest.mark.parametrize("value", [0.25, 3.0, -5.0])

@@ -9,7 +9,7 @@ from model.native.operands import (R8, R9, R10, R11, R12, R13, RBX, RBP, RCX, RD
                                    at)
 
 BLOCK = 32  # rows that a finish routine takes at once
-AHEAD = 6   # rows whose words are fetched before they are needed
+AHEAD = 4   # rows whose words are fetched before they are needed; more gained nothing
 
 # Addresses: tables float32 [V, H] and [P, H], int64 [N] twice, of the count of rows N, and a place
 # for BLOCK wide rows of H.
