@@ -109,11 +109,13 @@ def _emit_short_weights(a: Assembler, shape: Attention, keys: int) -> None:
     a.mov(R11, shape.vectors)
     a.label(part)
     rows = -(-keys // 4) * 4
-    columns = emit_columns(a, [at(RSI, 4 * shape.query_stride * row) for row in range(rows)], free)
-    for place, column in enumerate(columns):
+    places = [at(RSI, 4 * shape.query_stride * row) for row in range(rows)]
+    spare = list(free)
+    for place, column in emit_columns(a, places, spare):
         for key, score in enumerate(scores):
             a.vfmadd231ps(score, column,
                           at(RDX, 4 * (shape.key_value_stride * key + place)).to_all)
+        spare.append(column)
     a.add(RSI, 4 * LANES)
     a.add(RDX, 4 * LANES)
     a.sub(R11, 1)
