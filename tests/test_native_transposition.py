@@ -11,6 +11,7 @@ from model.native.operands import RAX, RDX, ZMM, at
 from model.native.transposition import column_lane, emit_columns
 
 FIELDS = Fields("rows", "columns")
+REGISTERS = {4: 7, 8: 11, 12: 14, 16: 17}
 
 
 @pytest.mark.parametrize("count", [4, 8, 12, 16])
@@ -22,9 +23,10 @@ def test_columns_hold_all_rows_in_their_lanes(count):
     a.label("columns")
     a.mov(RAX, FIELDS.of("rows"))
     a.mov(RDX, FIELDS.of("columns"))
-    found = emit_columns(a, [at(RAX, 64 * row) for row in range(count)], ZMM[15:])
-    for place, register in enumerate(found):
+    spare = list(ZMM[32 - REGISTERS[count]:])
+    for place, register in emit_columns(a, [at(RAX, 64 * row) for row in range(count)], spare):
         a.vmovups_to(at(RDX, 64 * place), register)
+        spare.append(register)
     a.ret()
     code = Executable(*a.finish())
     rows = np.random.default_rng(0).standard_normal((count, 16)).astype(np.float32)

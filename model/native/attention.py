@@ -96,7 +96,8 @@ def _emit_short_weights(a: Assembler, shape: Attention, keys: int) -> None:
     Heads are independent, so the core computes one's exponentials while it begins the next; this
     is why results wait for a loop of their own.
 
-    RAX: scratch, RSI, RDX: queries and keys from here on, R10: heads left, R11: 16s of width left.
+    RAX: scratch, RSI, RDX, RCX: queries, keys and values from here on (values are only fetched
+    early), R10: heads left, R11: 16s of width left.
     """
     head, part = a.fresh("head"), a.fresh("part")
     free, scores = ZMM[:32 - keys], ZMM[32 - keys:]
@@ -109,13 +110,20 @@ def _emit_short_weights(a: Assembler, shape: Attention, keys: int) -> None:
     a.mov(R11, shape.vectors)
     a.label(part)
     rows = -(-keys // 4) * 4
-    columns = emit_columns(a, [at(RSI, 4 * shape.query_stride * row) for row in range(rows)], free)
-    for place, column in enumerate(columns):
+    places = [at(RSI, 4 * shape.query_stride * row) for row in range(rows)]
+    spare = list(free)
+    # As many rows as this text has are asked for of what comes after it: most of the next text.
+    coming = [at(base, 4 * stride * (keys + row)) for row in range(keys) for base, stride in (
+        (RSI, shape.query_stride), (RDX, shape.key_value_stride), (RCX, shape.key_value_stride))]
+    for turn, (place, column) in enumerate(emit_columns(a, places, spare)):
+        for line in coming[turn::LANES]:
+            a.prefetcht1(line)
         for key, score in enumerate(scores):
             a.vfmadd231ps(score, column,
                           at(RDX, 4 * (shape.key_value_stride * key + place)).to_all)
-    a.add(RSI, 4 * LANES)
-    a.add(RDX, 4 * LANES)
+        spare.append(column)
+    for register in (RSI, RDX, RCX):
+        a.add(register, 4 * LANES)
     a.sub(R11, 1)
     a.jg(part)
     _emit_weights(a, scores, free, shape.scale)
@@ -158,6 +166,7 @@ def _emit_short_results(a: Assembler, shape: Attention, keys: int) -> None:
     """RAX: weights, RCX, R9: values and out from here on, R10: heads left."""
     head = a.fresh("head")
     rows = -(-keys // 4) * 4
+    a.sub(RCX, 4 * shape.width * shape.heads)
     a.mov(RAX, RBP)
     a.mov(R10, shape.heads)
     a.label(head)

@@ -58,8 +58,8 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.kmovw(K1, R11)
     a.mov(R11, shape.vectors)
     a.label(part)
-    columns = emit_columns(
-        a, [at(RSI, 4 * shape.query_stride * row) for row in range(LANES)], ZMM[:17])
+    queries = [at(RSI, 4 * shape.query_stride * row) for row in range(LANES)]
+    columns = dict(emit_columns(a, queries, list(ZMM[:17])))
     a.mov(RAX, RBP)
     a.mov(R8, R15)
     a.mov(R14, R12)
@@ -69,10 +69,10 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
         a.label(again)
         a.cmp(R14, together)
         a.jl(enough)
-        scores = [zmm for zmm in ZMM if zmm not in columns][:together]
+        scores = [zmm for zmm in ZMM if zmm not in columns.values()][:together]
         for key, score in enumerate(scores):
             a.vmovups(score, at(RAX, 4 * LANES * key), mask=K1, zero=True)
-        for place, column in enumerate(columns):
+        for place, column in columns.items():
             for key, score in enumerate(scores):
                 a.vfmadd231ps(score, column,
                               at(R8, 4 * (shape.key_value_stride * key + place)).to_all)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from model.native.assembler import Assembler
 from model.native.operands import Mem, Zmm
@@ -15,20 +15,23 @@ def column_lane(row: int, rows: int) -> int:
     return row + QUARTER if QUARTER < rows <= 2 * QUARTER and row >= QUARTER else row
 
 
-def emit_columns(a: Assembler, rows: Sequence[Mem], free: Sequence[Zmm]) -> list[Zmm]:
-    """The 16 columns of 16 float32 of each of `rows` (4, 8, 12 or 16 of them), in 16 of at least
-    17 `free` registers. Where a row lies is column_lane's; other lanes repeat some row.
+def emit_columns(a: Assembler, rows: Sequence[Mem], spare: list[Zmm]) -> Iterator[tuple[int, Zmm]]:
+    """(column, its register) of the 16 columns of 16 float32 of `rows` (4, 8, 12 or 16 of them),
+    emitted step by step. Where a row lies is column_lane's; other lanes repeat some row.
+
+    Registers are taken from `spare`, 17 for 16 rows at first, 14, 11, 7 for fewer; the caller puts
+    a column's back when it has no more use for it, or has 17 in any case.
 
     Fours of rows are turned within quarters of a register first; then the quarters are dealt out.
-    That is 24, 32, 48 or 64 shuffles: the fewer the rows, the fewer.
+    That is 24, 32, 48 or 64 shuffles: the fewer the rows, the fewer. Only one port of a core
+    shuffles, so columns are best used as they come.
     """
-    spare = list(free)
     fours = [_turned(a, rows[first:first + QUARTER], spare)
              for first in range(0, len(rows), QUARTER)]
-    columns: list[Zmm | None] = [None] * 16
     for column in range(QUARTER):
-        columns[column::QUARTER] = _dealt(a, [four[column] for four in fours], spare)
-    return columns
+        dealt = _dealt(a, [four[column] for four in fours], spare)
+        for quarter, register in enumerate(dealt):
+            yield QUARTER * quarter + column, register
 
 
 def _turned(a: Assembler, rows: Sequence[Mem], spare: list[Zmm]) -> list[Zmm]:
