@@ -11,7 +11,7 @@ import select
 import socket
 from collections.abc import Sequence
 
-from server.listeners import let_nobody_knock
+from server.knocks import send_elsewhere, take_leave
 from server.metrics import TURN_AT, Page
 
 STALE_S = 0.3
@@ -22,9 +22,9 @@ SPARE_DESCRIPTORS = 12      # for links, files of records and what the interpret
 # How long nobody is let in at a limit, unless a connection closes: nobody tells when the system as
 # a whole has descriptors or memory again.
 BREATH_S = 0.1
-# Who was let in by the kernel has finished the handshake within this, a round trip; then what waits
-# in the listener's queue is accepted, and it closes.
-FAREWELL_S = 0.05
+# A client that the kernel has answered completes its handshake within this, a round trip; then who
+# waits in the listener's queue is accepted, and it closes.
+FAREWELL_S = 0.02
 NEVER = float("inf")
 _AT_LIMIT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -130,7 +130,7 @@ class Doors:
         self._poll_only(self._watched & self._own)
         for number, listener in list(self._listeners.items()):
             # The neighbours' too: ours may close before a slow one has let go of its copy.
-            let_nobody_knock(listener)
+            send_elsewhere(listener, len(self._pages))
             if number not in self._own:
                 listener.close()
                 del self._listeners[number]
@@ -139,6 +139,10 @@ class Doors:
     @property
     def is_closed(self) -> bool:
         return not self._listeners
+
+    def next_timer(self, now: float) -> float:
+        """When `last_clients` is due, monotonic seconds."""
+        return self._closes_at if now < self._closes_at else NEVER
 
     def last_clients(self, connections: int, now: float) -> list[socket.socket]:
         """Those who waited when our own listeners closed, after `close_soon`. Each closes when
@@ -153,5 +157,6 @@ class Doors:
             accepted += came
             if is_empty:
                 self._poll_only(self._watched - {number})
+                take_leave(listener)
                 self._listeners.pop(number).close()
         return accepted

@@ -13,23 +13,11 @@ import errno
 import os
 import socket
 import stat
-import struct
-from array import array
 from collections.abc import Sequence
 
 from server.errors import OperatorError
 
 BACKLOG = 4096
-_SO_ATTACH_FILTER = 26      # asm-generic/socket.h
-# A classic BPF program over a TCP segment (linux/filter.h: code, jumps if true and if false,
-# operand): drops what has SYN and not ACK, so whoever knocks, and nobody who was answered.
-_NOBODY_KNOCKS = array("B", b"".join(struct.pack("=HBBI", *step) for step in (
-    (0x30, 0, 0, 13),               # load the byte of flags
-    (0x54, 0, 0, 0x12),             # keep SYN and ACK
-    (0x15, 0, 1, 0x02),             # SYN alone?
-    (0x06, 0, 0, 0),                # then nothing of the segment is kept
-    (0x06, 0, 0, 0xffffffff))))     # else all of it
-_STEP_BYTES = 8
 
 
 def open_listeners(host: str, port: int, count: int, share_port: bool) -> list[socket.socket]:
@@ -67,23 +55,6 @@ def begin_listening(listeners: Sequence[socket.socket]) -> None:
     """From now on clients of a shared port come here too."""
     for listener in listeners:
         listener.listen(BACKLOG)
-
-
-def let_nobody_knock(listener: socket.socket) -> None:
-    """From now on nobody else is let into a listener's queue, through whichever of its copies; who
-    is in it, or on the way (TCP's handshake), stays.
-
-    A listener that is closed resets all who are in its queue, and however quickly it is closed
-    after the queue was found empty, somebody may have come in between. New TCP clients get no
-    answer: they try again after a second and then find the port closed, or whoever listens there.
-    New clients of a Unix socket are refused at once.
-    """
-    if listener.family == socket.AF_UNIX:
-        listener.shutdown(socket.SHUT_RD)
-        return
-    program = struct.pack("HP", len(_NOBODY_KNOCKS) // _STEP_BYTES, _NOBODY_KNOCKS.buffer_info()[0])
-    with contextlib.suppress(OSError):      # a system without filters: the moment remains
-        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 def open_unix_listener(path: str, share: bool) -> socket.socket:

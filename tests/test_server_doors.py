@@ -131,7 +131,7 @@ def test_doors_that_close_let_in_who_waits_and_then_nobody(world):
     come(0)
     doors.close_soon(20.0)
     assert other.fileno() < 0 and not doors.is_closed
-    assert doors.last_clients(0, 20.0) == []
+    assert doors.last_clients(0, 20.0) == [] and doors.next_timer(20.0) == 20.0 + FAREWELL_S
     last = doors.last_clients(0, 20.0 + FAREWELL_S)
     assert len(last) == 1 and doors.is_closed
     last[0].close()
