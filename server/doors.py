@@ -23,8 +23,9 @@ SPARE_DESCRIPTORS = 12      # for links, files of records and what the interpret
 # a whole has descriptors or memory again.
 BREATH_S = 0.1
 # A client that the kernel has answered completes its handshake within this, a round trip; then who
-# waits in the listener's queue is accepted, and it closes.
-FAREWELL_S = 0.02
+# waits in the listener's queue is accepted, and it closes. Not longer, because who knocks meanwhile
+# and has no other server to go to learns only after a second that this one is closed.
+FAREWELL_S = 0.01
 NEVER = float("inf")
 _AT_LIMIT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
