@@ -11,6 +11,7 @@ import select
 import socket
 from collections.abc import Sequence
 
+from server.knocks import send_elsewhere, take_leave
 from server.metrics import TURN_AT, Page
 
 STALE_S = 0.3
@@ -21,8 +22,10 @@ SPARE_DESCRIPTORS = 12      # for links, files of records and what the interpret
 # How long nobody is let in at a limit, unless a connection closes: nobody tells when the system as
 # a whole has descriptors or memory again.
 BREATH_S = 0.1
-# Others let go of our listener within this; then what waits in it is accepted, and it closes.
-FAREWELL_S = 0.1
+# A client that the kernel has answered completes its handshake within this, a round trip; then who
+# waits in the listener's queue is accepted, and it closes. Not longer, because who knocks meanwhile
+# and has no other server to go to learns only after a second that this one is closed.
+FAREWELL_S = 0.01
 NEVER = float("inf")
 _AT_LIMIT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -88,17 +91,19 @@ class Doors:
 
         None at the limit; then the listeners are not polled until `released` or a breath later.
         """
+        return self._take(number, connections, now)[0] if number in self._listeners else []
+
+    def _take(self, number: int, connections: int, now: float) -> tuple[list[socket.socket], bool]:
+        """(clients that wait at a listener, whether no other waits there)."""
         accepted: list[socket.socket] = []
-        listener = self._listeners.get(number)
-        if listener is None:
-            return accepted
+        listener = self._listeners[number]
         if connections >= self.capacity:
             self._block(now)
         for _ in range(min(ACCEPTS_A_TURN, self.capacity - connections)):
             try:
                 client, _ = listener.accept()
             except (BlockingIOError, InterruptedError):
-                break
+                return accepted, True
             except OSError as error:
                 if error.errno in _AT_LIMIT:
                     self._block(now)
@@ -108,7 +113,7 @@ class Doors:
             if client.family != socket.AF_UNIX:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.append(client)
-        return accepted
+        return accepted, False
 
     def _block(self, now: float) -> None:
         self._blocked_until = self._look_at = now + BREATH_S
@@ -125,6 +130,8 @@ class Doors:
             return
         self._poll_only(self._watched & self._own)
         for number, listener in list(self._listeners.items()):
+            # The neighbours' too: ours may close before a slow one has let go of its copy.
+            send_elsewhere(listener, len(self._pages))
             if number not in self._own:
                 listener.close()
                 del self._listeners[number]
@@ -134,15 +141,23 @@ class Doors:
     def is_closed(self) -> bool:
         return not self._listeners
 
+    def next_timer(self, now: float) -> float:
+        """When `last_clients` is due, monotonic seconds."""
+        return self._closes_at if now < self._closes_at else NEVER
+
     def last_clients(self, connections: int, now: float) -> list[socket.socket]:
-        """Those who waited when our own listener closed; it does so after `close_soon`."""
-        if now < self._closes_at or not self._listeners:
+        """Those who waited when our own listeners closed, after `close_soon`. Each closes when
+        nobody waits there; at the limit that is not known before there is room."""
+        if self._closes_at == NEVER or now < self._blocked_until:
             return []
         accepted: list[socket.socket] = []
-        for number in list(self._listeners):
-            came = self.accept(number, connections + len(accepted), now)
+        for number, listener in list(self._listeners.items()):
+            if now < self._closes_at and listener.family != socket.AF_UNIX:
+                continue        # nobody is on the way into a Unix socket's queue
+            came, is_empty = self._take(number, connections + len(accepted), now)
             accepted += came
-            if len(came) < ACCEPTS_A_TURN:
+            if is_empty:
                 self._poll_only(self._watched - {number})
+                take_leave(listener)
                 self._listeners.pop(number).close()
         return accepted

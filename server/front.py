@@ -211,7 +211,8 @@ class Front:
             self._tell_tested(self.rehearsal.tick(now))
         if now >= self._patient_until:
             self.clients.expire(now)
-        self._look_at = min(self._look_at, self.inflight.due_at(), self.clients.next_timer())
+        self._look_at = min(self._look_at, self.inflight.due_at(), self.clients.next_timer(),
+                            self.doors.next_timer(now))
         if self.phase in LEAVING and not self.has_told_drained \
                 and not self.clients.connections and self.doors.is_closed:
             self.has_told_drained = True

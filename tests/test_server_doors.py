@@ -128,10 +128,10 @@ def test_doors_that_close_let_in_who_waits_and_then_nobody(world):
     doors, (own, other), pages, poll, come = world
     doors.watch(10.0)
     address = own.getsockname()
-    doors.close_soon(20.0)
     come(0)
+    doors.close_soon(20.0)
     assert other.fileno() < 0 and not doors.is_closed
-    assert doors.last_clients(0, 20.0) == []
+    assert doors.last_clients(0, 20.0) == [] and doors.next_timer(20.0) == 20.0 + FAREWELL_S
     last = doors.last_clients(0, 20.0 + FAREWELL_S)
     assert len(last) == 1 and doors.is_closed
     last[0].close()
@@ -139,6 +139,114 @@ def test_doors_that_close_let_in_who_waits_and_then_nobody(world):
         socket.create_connection(address, timeout=5)
     doors.watch(30.0)
     assert ready(poll) == [] and doors.last_clients(0, 30.0) == []
+
+
+def knock(listener):
+    """A client that has asked to be let in, and does not wait for it."""
+    client = socket.socket(listener.family)
+    client.settimeout(5)
+    client.setblocking(False)
+    asked = client.connect_ex(listener.getsockname())
+    return client, asked
+
+
+def is_refused(client):
+    """How a connection that was under way ends: refused, or made."""
+    select.select([], [client], [], 10)
+    return client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+
+
+def test_doors_client_that_knocks_as_they_close_is_refused_and_never_reset(world):
+    doors, (own, _), _, _, _ = world
+    late = []
+
+    class Watched:
+        """Somebody knocks when nobody else waits, just before the listener closes."""
+        family, setsockopt, close = own.family, own.setsockopt, own.close
+
+        def accept(self):
+            try:
+                return own.accept()
+            except BlockingIOError:
+                late.append(knock(own)[0])
+                raise
+
+    doors._listeners[own.fileno()] = Watched()
+    doors.close_soon(20.0)
+    assert doors.last_clients(0, 20.0 + FAREWELL_S) == [] and doors.is_closed
+    with late[0]:
+        assert is_refused(late[0])
+
+
+def test_doors_client_that_knocks_while_a_neighbour_holds_the_listener_is_refused(world):
+    doors, (own, _), _, _, come = world
+    neighbours = own.dup()
+    doors.close_soon(20.0)
+    assert doors.last_clients(0, 20.0 + FAREWELL_S) == [] and doors.is_closed
+    client, asked = knock(neighbours)
+    with client:
+        assert asked == errno.EINPROGRESS
+        neighbours.close()
+        assert is_refused(client)
+
+
+def test_doors_of_a_full_front_close_when_all_who_wait_are_let_in(world):
+    doors, (own, _), _, _, come = world
+    come(0)
+    come(0)
+    doors.close_soon(20.0)
+    now = 20.0 + FAREWELL_S
+    assert doors.last_clients(3, now) == [] and not doors.is_closed
+    assert doors.last_clients(2, now) == [] and not doors.is_closed, "a breath"
+    doors.released()
+    last = doors.last_clients(2, now)
+    assert len(last) == 1 and not doors.is_closed
+    last += doors.last_clients(2, now)
+    assert len(last) == 2
+    doors.last_clients(1, now)
+    assert doors.is_closed
+    for client in last:
+        client.close()
+
+
+def test_doors_close_behind_clients_that_are_gone_but_not_before_others(world, monkeypatch):
+    monkeypatch.setattr(module, "ACCEPTS_A_TURN", 2)
+    doors, (own, _), _, _, come = world
+    answers = [OSError(errno.ECONNABORTED, "gone"), OSError(errno.EPROTO, "gone")]
+
+    class Aborting:
+        family, setsockopt, close = own.family, own.setsockopt, own.close
+
+        def accept(self):
+            if answers:
+                raise answers.pop()
+            return own.accept()
+
+    come(0)
+    doors._listeners[own.fileno()] = Aborting()
+    doors.close_soon(20.0)
+    assert doors.last_clients(0, 21.0) == [] and not doors.is_closed
+    last = doors.last_clients(0, 21.0)
+    assert len(last) == 1 and doors.is_closed
+    last[0].close()
+
+
+def test_doors_shared_listener_that_closes_refuses_at_once_whoever_knocks(tmp_path):
+    shared = socket.socket(socket.AF_UNIX)
+    shared.bind(str(tmp_path / "s"))
+    shared.listen()
+    shared.setblocking(False)
+    neighbours = shared.dup()
+    with select.epoll() as poll, neighbours, socket.socket(socket.AF_UNIX) as client:
+        doors = Doors([], 0, [], poll, 3, [shared])
+        client.connect(str(tmp_path / "s"))
+        doors.close_soon(20.0)
+        late, asked = knock(neighbours)
+        late.close()
+        assert asked == errno.ECONNREFUSED
+        last = doors.last_clients(0, 20.0)
+        assert len(last) == 1 and doors.is_closed
+        last[0].close()
 
 
 def test_doors_held_lets_nobody_in_until_it_is_opened(world):

@@ -1,0 +1,53 @@
+"""What becomes of clients who knock while a listener closes: the kernel sends them elsewhere.
+
+A listener that closes resets whoever is in its queue, and however quickly it is closed after the
+queue was found empty, somebody may have come in between. So before the last look at the queue the
+kernel is told to let nobody else in, through whichever copy of the listener; who is in the queue,
+or in the middle of the handshake, stays.
+
+New TCP clients are led to a listener of another server on the same port, where there is one (an
+upgrade), by a program of the port's group: the kernel keeps listeners in the order they came, so
+that ours are before those of a successor, and takes any of the group where the program names none
+that is there. Those whom a closing listener still gets hear nothing; they knock again after a
+second and find the port closed, or whoever listens there then. New clients of a Unix socket are
+refused at once.
+"""
+
+import contextlib
+import socket
+import struct
+from array import array
+
+# asm-generic/socket.h; the socket module has no names for them.
+_SO_ATTACH_FILTER, _SO_ATTACH_REUSEPORT_CBPF, _SO_DETACH_REUSEPORT_BPF = 26, 51, 68
+# Steps of classic BPF (linux/filter.h): code, jumps if true and if false, operand.
+_RETURN = 0x06
+_NOT_SYN_ALONE = (
+    (0x30, 0, 0, 13),               # load the TCP header's flags
+    (0x54, 0, 0, 0x12),             # keep SYN and ACK
+    (0x15, 0, 1, 0x02),             # SYN without ACK?
+    (_RETURN, 0, 0, 0),             # then nothing of the segment is kept
+    (_RETURN, 0, 0, 0xffffffff))    # else all of it
+
+
+def send_elsewhere(listener: socket.socket, ours: int) -> None:
+    """From now on nobody else gets into a listener's queue; `ours` is how many listeners of this
+    port this server has."""
+    if listener.family == socket.AF_UNIX:
+        listener.shutdown(socket.SHUT_RD)
+        return
+    _attach(listener, _SO_ATTACH_REUSEPORT_CBPF, ((_RETURN, 0, 0, ours),))
+    _attach(listener, _SO_ATTACH_FILTER, _NOT_SYN_ALONE)
+
+
+def take_leave(listener: socket.socket) -> None:
+    """To be said before such a listener closes: the port is its successor's to share out."""
+    with contextlib.suppress(OSError):      # none is attached, or another of ours has done it
+        listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_REUSEPORT_BPF, 0)
+
+
+def _attach(listener: socket.socket, option: int, steps: tuple[tuple[int, ...], ...]) -> None:
+    program = array("B", b"".join(struct.pack("=HBBI", *step) for step in steps))
+    with contextlib.suppress(OSError):      # a system without filters, a port that nobody shares
+        listener.setsockopt(socket.SOL_SOCKET, option,
+                            struct.pack("HP", len(steps), program.buffer_info()[0]))
