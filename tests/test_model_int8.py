@@ -101,6 +101,8 @@ class SlowProduct(torch.nn.Module):
 class SlowPlan(Plan):
     """Makes slow products, and runs the network as it is written."""
 
+    needs_products = True
+
     def quantised_product(self, weight, least, may_overwrite):
         self.made = getattr(self, "made", 0) + 1
         return SlowProduct(weight, least)

@@ -11,6 +11,7 @@ from model.native.memory import aligned
 from model.native.products import packed_columns, packed_weight
 from model.native.sums import STEP
 from model.programs.image import Image
+from model.programs.probe import LIMITS
 
 # Steps and zero points of codes as in model.programs.int8: of inputs with both signs, and of those
 # that are hardly below zero.
@@ -20,10 +21,12 @@ TWO_SIDED, ONE_SIDED = (127, 128), (238, 16)
 class Weight(NamedTuple):
     """The product with weights that lie one below the other.
 
-    `unit` is that of products.Product; `factors` (float32 [K], or None) are what inputs are
+    `kind` is "fp32", "int8", or "int7" where no weight takes the eighth bit; `unit` is that of
+    products.Product; `factors` (float32 [K], or None) are what inputs are
     multiplied with before they become codes, `least` what they do not fall below (0.0: no bound).
     """
 
+    kind: str
     unit: str
     inputs: int
     outputs: int
@@ -44,7 +47,7 @@ class Weight(NamedTuple):
 
     @property
     def layer_class(self) -> str:
-        return f"{'int8' if self.is_coded else 'fp32'} {self.outputs}x{self.inputs}"
+        return f"{self.kind} {self.outputs}x{self.inputs}"
 
 
 class Weights:
@@ -71,24 +74,25 @@ class Weights:
     def product(self, *names: str, least: float = 0.0) -> Weight:
         """`least` is a bound below the inputs that is near 0, or 0.0 where they have both signs."""
         bias = np.concatenate([self._bias(name) for name in names])
-        values = np.concatenate([self._image.stored(f"{name}.weight").numpy() if self._is_coded(
-            names) else self._image.widened(f"{name}.weight").numpy() for name in names])
-        outputs, inputs = values.shape
-        packed = aligned(packed_weight(values))
-        if not self._is_coded(names):
-            return Weight("avx512", inputs, outputs, packed, aligned(packed_columns(bias)), None,
+        if not all(self._image.is_quantised(f"{name}.weight") for name in names):
+            values = self._joined(names, "weight")
+            return Weight("fp32", "avx512", values.shape[1], values.shape[0],
+                          aligned(packed_weight(values)), aligned(packed_columns(bias)), None,
                           least)
+        values = np.concatenate([self._image.stored(f"{name}.weight").numpy() for name in names])
+        kind = "int7" if np.abs(values).max() <= LIMITS["int7"] else "int8"
         steps, zero_point = ONE_SIDED if least < 0 else TWO_SIDED
-        scales = np.concatenate([self._image.widened(f"{name}.scales").numpy() for name in names])
-        sums = values.sum(1, dtype=np.int32)
-        columns = packed_columns(bias, scales / np.float32(steps), -zero_point * sums)
+        columns = packed_columns(bias, self._joined(names, "scales") / np.float32(steps),
+                                 -zero_point * values.sum(1, dtype=np.int32))
         divisors = f"{names[0]}.divisors"
         factors = aligned(1 / self._image.widened(divisors).numpy()) \
             if self._image.has(divisors) else None
-        return Weight(self._unit, inputs, outputs, packed, aligned(columns), factors, least)
+        return Weight(kind, self._unit, values.shape[1], values.shape[0],
+                      aligned(packed_weight(values)), aligned(columns), factors, least)
 
-    def _is_coded(self, names: Sequence[str]) -> bool:
-        return all(self._image.is_quantised(f"{name}.weight") for name in names)
+    def _joined(self, names: Sequence[str], part: str) -> np.ndarray:
+        """float32, one below the other."""
+        return np.concatenate([self._image.widened(f"{name}.{part}").numpy() for name in names])
 
     def _bias(self, name: str) -> np.ndarray:
         if self._image.has(f"{name}.bias"):

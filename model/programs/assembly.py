@@ -30,7 +30,8 @@ def assemble(network: Callable[[Weights, dict[str, Any], int], nn.Module], card:
     """
     settle()
     settings = card["settings"]
-    if outline and native.is_fit(settings, outline(settings), plan.precision):
+    if outline and not plan.needs_products \
+            and native.is_fit(settings, outline(settings), plan.precision):
         with contextlib.suppress(OSError):  # a system that runs no memory that was written
             return native.program(card, image, outline(settings), plan.precision)
     with torch.inference_mode():

@@ -28,6 +28,9 @@ class Plan:
     such counts only (`fill`). `is_invariant` is false where a kernel has none.
     """
 
+    needs_products = False
+    """True of a plan whose very products must run: then no machine code takes their place."""
+
     def __init__(self, precision: str, kernels: dict[str, str] | None = None,
                  rows: Sequence[int] = range(1, MOST_ROWS + 1), is_invariant: bool = True) -> None:
         self.precision = precision

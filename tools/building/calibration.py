@@ -43,6 +43,8 @@ def record(card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> list[Reco
 class _RecordingPlan(Plan):
     """Products that keep what they are given; those of a forced kind are left alone."""
 
+    needs_products = True
+
     def __init__(self, precision: str) -> None:
         super().__init__(precision)
         self.made: list[_Recorder] = []

@@ -56,7 +56,7 @@ def quantise_layers(recorded: Sequence[Recorded], weights: Any, bits: int,
 def output_error(product: Recorded, weights: Any, arrays: Mapping[str, np.ndarray],
                  plan: Plan) -> float:
     """How far the quantised product is from the true one over the recorded inputs, relative, root
-    mean square; computed by the very kernel that serves."""
+    mean square; computed by a kernel that serves, and all that do are exact."""
     weight = _weight(product, weights)
     expected = product.inputs @ weight.t()
     values = np.concatenate([arrays[f"{name}.weight"] for name in product.names])
