@@ -9,20 +9,26 @@ for each block.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from model.native.activations import activation_of
+from model.native.activations import Activation, activation_of
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
 from model.native.operands import (R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDX,
                                    RSI, RSP, ZMM, at)
-from model.native.sums import (GROUP_BYTES, ROWS, STEP, SUMS_BYTES, SUMS_STRIDE, TILE, Sums,
-                               sums_of)
+from model.native.sums import (GROUP_BYTES, ROWS, STEP, SUMS_BYTES, SUMS_STRIDE, TILE, AmxSums,
+                               Sums, sums_of)
+from model.native.tanh import Tanh
 
 COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
 KEPT = (RBX, RBP, R12, R13, R14, R15)
+MOST_PIECES = 8  # of a group's code that stand between rows
+# On the stack, past the sums and what the unit keeps there.
+CALLER, FIRST_ROW, RESIDUAL_ROW = (at(RSP, SUMS_BYTES + STEP + 8 * place) for place in range(3))
+FRAME_BYTES = SUMS_BYTES + 2 * STEP
 
 PRODUCT = ("rows", "inputs", "weight", "columns", "wide")
 INPUT_REACHES = "input_reaches"
@@ -91,107 +97,162 @@ def packed_columns(bias: np.ndarray, scales: np.ndarray | None = None,
 def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> None:
     """`fields` are the product's and the finish routine's.
 
-    RBX is the block's first row, R12 how many rows are left, R13 those of this block, R14 their
-    inputs, R15 the group's weights, R8 its columns, R9 and R10 its first place in the result and in
-    the residual, R11 the groups left. RSP points at the sums, int32 or float32 [32, 32].
+    R12 is how many rows are left, R13 those of this block, R14 their inputs, R15 the group's
+    weights, R8 its columns, R9 and R10 its first place in the result and in the residual, R11 the
+    groups left; RBX and RBP are the unit's. RSP points at the sums, int32 or float32 [32, 32].
     """
     sums = sums_of(product.unit, a, product.steps, product.stride)
-    block, few, complete, finished = (a.fresh(label) for _ in range(4))
+    block, finished = a.fresh(label), a.fresh(label)
     a.align()
     a.label(label)
     a.push(*KEPT)
-    a.mov(RBP, RSP)
-    a.sub(RSP, SUMS_BYTES + STEP)
+    a.mov(RAX, RSP)
+    a.sub(RSP, FRAME_BYTES)
     a.and_(RSP, -STEP)
+    a.mov(CALLER, RAX)
     sums.begin()
-    a.xor(RBX, RBX)
+    a.mov(FIRST_ROW, 0)
     a.mov(RAX, fields.of("rows"))
     a.mov(R12, at(RAX))
     a.cmp(R12, 0)
     a.jle(finished)
 
     a.label(block)
-    a.mov(R13, R12)
-    a.mov(RAX, ROWS)
-    a.cmp(R13, RAX)
-    a.cmovg(R13, RAX)
-    a.imul(R14, RBX, product.stride)
-    a.add(R14, fields.of("inputs"))
-    a.mov(R9, fields.of("wide"))
-    if not product.finish:
-        a.imul(RAX, RBX, product.wide_stride)
-        a.add(R9, RAX)
-    if product.residual:
-        a.imul(R10, RBX, 4 * product.outputs)
-        a.add(R10, fields.of(RESIDUAL))
-    a.mov(R8, fields.of("columns"))
-    a.mov(R15, fields.of("weight"))
-    a.cmp(R13, TILE)
-    a.jle(few)
-    _emit_groups(a, fields, product, sums, 2)
-    a.jmp(complete)
-    a.label(few)
-    _emit_groups(a, fields, product, sums, 1)
-    a.label(complete)
+    _emit_block_start(a, fields, product)
+    _emit_block(a, fields, product, sums)
     if product.finish:
-        a.mov(RSI, RBX)
+        a.mov(RSI, FIRST_ROW)
         a.mov(RDX, R13)
         a.mov(RCX, fields.of("wide"))
         a.call(product.finish)
-    a.add(RBX, ROWS)
+    a.add(FIRST_ROW, ROWS)
     a.sub(R12, ROWS)
     a.jg(block)
 
     a.label(finished)
     sums.end()
-    a.mov(RSP, RBP)
+    a.mov(RSP, CALLER)
     a.pop(*reversed(KEPT))
     a.ret()
 
 
-def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums, tiles: int) -> None:
-    """All groups of columns of a block of up to so many tiles of rows."""
-    group = a.fresh("group")
+def _emit_block_start(a: Assembler, fields: Fields, product: Product) -> None:
+    """How many rows this block has, and where it begins."""
+    a.mov(R13, R12)
+    a.mov(RAX, ROWS)
+    a.cmp(R13, RAX)
+    a.cmovg(R13, RAX)
+    a.imul(R14, FIRST_ROW, product.stride)
+    a.add(R14, fields.of("inputs"))
+    a.mov(R9, fields.of("wide"))
+    if not product.finish:
+        a.imul(RAX, FIRST_ROW, product.wide_stride)
+        a.add(R9, RAX)
+    if product.residual:
+        a.imul(R10, FIRST_ROW, 4 * product.outputs)
+        a.add(R10, fields.of(RESIDUAL))
+    a.mov(R8, fields.of("columns"))
+    a.mov(R15, fields.of("weight"))
     a.mov(R11, product.groups)
+
+
+def _emit_block(a: Assembler, fields: Fields, product: Product, sums: Sums) -> None:
+    """All groups of a block, by its number of rows."""
+    few, some, complete = a.fresh("few"), a.fresh("some"), a.fresh("complete")
+    a.cmp(R13, TILE)
+    a.jle(few)
+    if sums.works_alone:
+        a.cmp(R13, ROWS)
+        a.jne(some)
+        _emit_overlapping_groups(a, fields, product, sums)
+        a.jmp(complete)
+        a.label(some)
+    _emit_groups(a, fields, product, sums, 2)
+    a.jmp(complete)
+    a.label(few)
+    _emit_groups(a, fields, product, sums, 1)
+    a.label(complete)
+
+
+def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums, tiles: int) -> None:
+    """All groups of columns of a block of up to so many tiles of rows, one after the other."""
+    group = a.fresh("group")
     a.label(group)
     sums.compute(tiles)
-    _emit_completion(a, fields, product)
     a.add(R15, product.steps * GROUP_BYTES)
-    a.add(R8, COLUMN_BYTES)
-    a.add(R9, 4 * ROWS)
-    if product.residual:
-        a.add(R10, 4 * ROWS)
+    _emit_completion(a, fields, product)
     a.sub(R11, 1)
     a.jg(group)
 
 
-def _emit_completion(a: Assembler, fields: Fields, product: Product) -> None:
-    """From the sums at RSP to the R13 rows of the result at R9.
+def _emit_overlapping_groups(a: Assembler, fields: Fields, product: Product, sums: AmxSums
+                             ) -> None:
+    """All groups of a whole block, whose sums the unit computes while those of the group before
+    are completed: pieces of its code stand between rows."""
+    group, last = a.fresh("group"), a.fresh("last")
+    pieces = sums.pieces(2, MOST_PIECES)
+    for piece in pieces:
+        piece()
+    a.label(group)
+    sums.store(2)
+    a.add(R15, product.steps * GROUP_BYTES)
+    a.sub(R11, 1)
+    a.je(last)
+    _emit_completion(a, fields, product, pieces)
+    a.jmp(group)
+    a.label(last)
+    _emit_completion(a, fields, product)
+
+
+def _emit_completion(a: Assembler, fields: Fields, product: Product,
+                     between: Sequence[Callable[[], None]] = ()) -> None:
+    """From the sums at RSP to the R13 rows of the result at R9; then R8, R9 and R10 go on to the
+    next group. The code in `between` goes before equal parts, or nearly, of a whole block's rows.
 
     RCX counts rows; RAX, RDX, RSI and R10 point at a row's sums, result, reach and residual. ZMM 0
     to 5 hold the group's columns, 6 the reach, 7 and 8 results; the activation has the rest.
     """
-    columns, reach, results = ZMM[0:6], ZMM[6], ZMM[7:9]
     is_integer = product.unit != "avx512"
     for place in range(0 if is_integer else 4, 6):
-        a.vmovups(columns[place], at(R8, place * STEP))
+        a.vmovups(ZMM[place], at(R8, place * STEP))
     activation = activation_of(product.activation) if product.activation else None
     if activation:
         activation.load(a, ZMM[16:])
-    row = a.fresh("row")
-    a.mov(RCX, R13)
     a.mov(RAX, RSP)
     a.mov(RDX, R9)
     if is_integer:
+        a.mov(RCX, FIRST_ROW)
         a.mov(RSI, fields.of(INPUT_REACHES))
-        a.lea(RSI, at(RSI, 0, RBX, 4))
+        a.lea(RSI, at(RSI, 0, RCX, 4))
     if product.residual:
-        a.push(R10)
-    a.label(row)
+        a.mov(RESIDUAL_ROW, R10)
+    parts = len(between)
+    for part in range(max(parts, 1)):
+        if between:
+            between[part]()
+            a.mov(RCX, (part + 1) * ROWS // parts - part * ROWS // parts)
+        else:
+            a.mov(RCX, R13)
+        row = a.fresh("row")
+        a.label(row)
+        _emit_row(a, product, activation)
+        a.sub(RCX, 1)
+        a.jg(row)
+    if product.residual:
+        a.mov(R10, RESIDUAL_ROW)
+        a.add(R10, 4 * ROWS)
+    a.add(R8, COLUMN_BYTES)
+    a.add(R9, 4 * ROWS)
+
+
+def _emit_row(a: Assembler, product: Product, activation: Activation | Tanh | None) -> None:
+    """One row of a group; the pointers go on to the next."""
+    columns, reach = ZMM[0:6], ZMM[6]
+    is_integer = product.unit != "avx512"
     if is_integer:
         a.vbroadcastss(reach, at(RSI))
         a.add(RSI, 4)
-    for half, result in enumerate(results):
+    for half, result in enumerate(ZMM[7:9]):
         correction, scale, bias = columns[half::2]
         if is_integer:
             a.vpaddd(result, correction, at(RAX, half * STEP))
@@ -209,7 +270,3 @@ def _emit_completion(a: Assembler, fields: Fields, product: Product) -> None:
     a.add(RDX, product.wide_stride)
     if product.residual:
         a.add(R10, 4 * product.outputs)
-    a.sub(RCX, 1)
-    a.jg(row)
-    if product.residual:
-        a.pop(R10)

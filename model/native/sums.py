@@ -11,10 +11,12 @@ sums, int32 or float32 [32, 32], and R13 is the number of rows.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Protocol
 
 from model.native.assembler import Assembler
-from model.native.operands import R13, R14, R15, RAX, RCX, RDX, RSI, RSP, TMM, ZMM, at
+from model.native.operands import R13, R14, R15, RAX, RBP, RBX, RCX, RDX, RSI, RSP, TMM, ZMM, at
 
 ROWS = 32        # of a block, and columns of a group: two tiles each
 TILE = 16        # rows of a tile, and 32-bit numbers of a vector
@@ -30,8 +32,13 @@ TILE_PALETTE = bytes([1]) + bytes(15) + 8 * (STEP).to_bytes(2, "little") + bytes
 class Sums(Protocol):
     """Emits one unit's code. It may use RAX, RCX, RDX, RSI and all vectors."""
 
+    works_alone: bool
+    """Whether the unit goes on while the core does something else: then a group's sums can be
+    computed while those of the group before are completed."""
+
     def begin(self) -> None:
-        """Once in a call of the kernel; STEP bytes past the sums are the unit's own."""
+        """Once in a call of the kernel; it may keep things in RBX, RBP, and in STEP bytes past the
+        sums."""
 
     def compute(self, tiles: int) -> None:
         """The sums of up to `tiles` · 16 rows; those past the block's may be anything."""
@@ -41,7 +48,12 @@ class Sums(Protocol):
 
 
 class AmxSums:
-    """Tiles of 16 by 16 sums: the unit multiplies 16 rows of 64 bytes in 16 cycles."""
+    """Tiles of 16 by 16 sums: the unit multiplies 16 rows of 64 bytes in 16 cycles.
+
+    RBX holds the distance of rows of inputs, RBP that of rows of weights.
+    """
+
+    works_alone = True
 
     def __init__(self, a: Assembler, steps: int, stride: int) -> None:
         self._a, self._steps, self._stride = a, steps, stride
@@ -50,37 +62,53 @@ class AmxSums:
         # oneDNN remembers which palette it has loaded and would not load its own again.
         self._a.sttilecfg(at(RSP, SUMS_BYTES))
         self._a.ldtilecfg(self._a.constant(TILE_PALETTE))
+        self._a.mov(RBX, self._stride)
+        self._a.mov(RBP, STEP)
 
     def compute(self, tiles: int) -> None:
-        a, stride = self._a, self._stride
-        sums, codes, weights = TMM[0:4], TMM[4:6], TMM[6:8]
-        a.mov(RAX, stride)
-        a.mov(RCX, STEP)
-        if tiles == 2:
-            a.lea(RDX, at(R14, TILE * stride))
-        for one in sums[:2 * tiles]:
-            a.tilezero(one)
-        for step in range(self._steps):
-            for half in range(2):
-                a.tileloadd(weights[half], at(R15, step * GROUP_BYTES + half * TILE_BYTES, RCX))
-            for tile in range(tiles):
-                a.tileloadd(codes[tile], at((R14, RDX)[tile], step * STEP, RAX))
-                for half in range(2):
-                    a.tdpbusd(sums[2 * tile + half], codes[tile], weights[half])
+        for piece in self.pieces(tiles, 1):
+            piece()
+        self.store(tiles)
+
+    def pieces(self, tiles: int, most: int) -> list[Callable[[], None]]:
+        """What computes the sums into tiles, as up to `most` pieces of code in their order."""
+        size = -(-self._steps // most)
+        return [functools.partial(self._multiply, tiles, range(self._steps)[begin:begin + size])
+                for begin in range(0, self._steps, size)]
+
+    def store(self, tiles: int) -> None:
+        """The sums from tiles to memory."""
+        a = self._a
         a.mov(RAX, SUMS_STRIDE)
         for tile in range(tiles):
             for half in range(2):
                 a.tilestored(at(RSP, tile * TILE * SUMS_STRIDE + half * STEP, RAX),
-                             sums[2 * tile + half])
+                             TMM[2 * tile + half])
 
     def end(self) -> None:
         self._a.ldtilecfg(at(RSP, SUMS_BYTES))
+
+    def _multiply(self, tiles: int, steps: range) -> None:
+        a = self._a
+        sums, codes, weights = TMM[0:4], TMM[4:6], TMM[6:8]
+        for step in steps:
+            if not step:
+                for register in sums[:2 * tiles]:
+                    a.tilezero(register)
+            for half in range(2):
+                a.tileloadd(weights[half], at(R15, step * GROUP_BYTES + half * TILE_BYTES, RBP))
+            for tile in range(tiles):
+                a.tileloadd(codes[tile],
+                            at(R14, tile * TILE * self._stride + step * STEP, RBX))
+                for half in range(2):
+                    a.tdpbusd(sums[2 * tile + half], codes[tile], weights[half])
 
 
 class VectorSums:
     """Vectors of 16 sums: 8 rows by 32 columns stay in registers."""
 
     ROWS = 8
+    works_alone = False
 
     def __init__(self, a: Assembler, steps: int, stride: int, broadcast: str, multiply: str
                  ) -> None:
