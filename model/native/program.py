@@ -37,6 +37,7 @@ class NativeProgram:
         first = 0 if outline.pad_id is None else outline.pad_id + 1
         self._places = np.arange(first, first + self._max_tokens)
         self._segment_step = network.segment_step if outline.pad_id is None else 0
+        self._takes_pairs = len(network.places) > network.segment_step
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
         found = [self._run(part) for part in cut(rows, self.token_cap)]
@@ -64,26 +65,31 @@ class NativeProgram:
         return self._network.logits[:len(rows), :self._labels].copy()
 
     def _fill(self, rows: Sequence[Row]) -> None:
-        """Raises ValueError for what would make machine code read past its tables."""
+        """Raises ValueError for what would make machine code read past its tables, or what other
+        batches left behind."""
         given = self._inputs
         begin, step = 0, self._segment_step
         sizes = [len(row.ids) for row in rows]
         if max(sizes) > self._max_tokens:
             raise ValueError(f"a text has {max(sizes)} tokens, the model takes "
                              f"{self._max_tokens}")
+        if min(sizes) == 0:
+            raise ValueError("a text has no tokens, the model takes 1 or more")
         tokens = sum(sizes)
         ids, where = given.ids[:tokens], given.where[:tokens]
         np.concatenate([row.ids for row in rows], out=ids, casting="same_kind")
         np.concatenate([self._places[:size] for size in sizes], out=where)
-        largest = int(ids.view(np.uint64).max())  # one below zero is very large
-        if largest >= self._vocab:
-            raise ValueError(f"a text has the token id {largest}, the model's vocabulary ends "
-                             f"before {self._vocab}")
+        unsigned = ids.view(np.uint64)  # then one below zero is very large
+        if unsigned.max() >= self._vocab:
+            raise ValueError(f"a text has the token id {ids[unsigned.argmax()]}, the model's "
+                             f"vocabulary ends before {self._vocab}")
         given.tokens[0], given.texts[0] = tokens, len(rows)
         given.lengths[:len(rows)] = sizes
         for text, (row, size) in enumerate(zip(rows, sizes)):
             given.starts[text] = begin
             if step and row.split < size:
+                if not self._takes_pairs:
+                    raise ValueError("a text is a pair, the model takes none")
                 where[begin + row.split:begin + size] += step
             begin += size
         if self._pad_id is not None and (ids == self._pad_id).any():
