@@ -11,7 +11,7 @@ import select
 import socket
 from collections.abc import Sequence
 
-from server.knocks import send_elsewhere, take_leave
+from server.knocks import is_anybody_coming, send_elsewhere, take_leave
 from server.metrics import TURN_AT, Page
 
 STALE_S = 0.3
@@ -22,9 +22,10 @@ SPARE_DESCRIPTORS = 12      # for links, files of records and what the interpret
 # How long nobody is let in at a limit, unless a connection closes: nobody tells when the system as
 # a whole has descriptors or memory again.
 BREATH_S = 0.1
-# A client that the kernel has answered completes its handshake within this, a round trip; then who
-# waits in the listener's queue is accepted, and it closes. Not longer, because who knocks meanwhile
-# and has no other server to go to learns only after a second that this one is closed.
+# Others let go of our listener within this; then it closes. Who knocks between its last moment and
+# theirs, and has no other server to go to, learns only after a second that it is closed.
+LET_GO_S = 0.1
+# A client in the middle of its handshake completes it within this, a round trip in one region.
 FAREWELL_S = 0.01
 NEVER = float("inf")
 _AT_LIMIT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -46,6 +47,7 @@ class Doors:
         self._look_at = 0.0
         self._blocked_until = 0.0
         self._closes_at = NEVER
+        self._is_last_call = False      # nobody else gets into our listeners' queues
 
     @property
     def is_open(self) -> bool:
@@ -130,12 +132,10 @@ class Doors:
             return
         self._poll_only(self._watched & self._own)
         for number, listener in list(self._listeners.items()):
-            # The neighbours' too: ours may close before a slow one has let go of its copy.
-            send_elsewhere(listener, len(self._pages))
             if number not in self._own:
                 listener.close()
                 del self._listeners[number]
-        self._closes_at = now + FAREWELL_S
+        self._closes_at = now + LET_GO_S
 
     @property
     def is_closed(self) -> bool:
@@ -148,12 +148,17 @@ class Doors:
     def last_clients(self, connections: int, now: float) -> list[socket.socket]:
         """Those who waited when our own listeners closed, after `close_soon`. Each closes when
         nobody waits there; at the limit that is not known before there is room."""
-        if self._closes_at == NEVER or now < self._blocked_until:
+        if now < max(self._closes_at, self._blocked_until):
             return []
+        if not self._is_last_call:
+            self._is_last_call = True
+            for listener in self._listeners.values():
+                send_elsewhere(listener, len(self._pages))
+            if any(map(is_anybody_coming, self._listeners.values())):
+                self._closes_at = now + FAREWELL_S
+                return []
         accepted: list[socket.socket] = []
         for number, listener in list(self._listeners.items()):
-            if now < self._closes_at and listener.family != socket.AF_UNIX:
-                continue        # nobody is on the way into a Unix socket's queue
             came, is_empty = self._take(number, connections + len(accepted), now)
             accepted += came
             if is_empty:

@@ -7,8 +7,11 @@ import socket
 import pytest
 
 from server import doors as module
-from server.doors import BREATH_S, FAREWELL_S, STALE_S, Doors
+from server.doors import BREATH_S, FAREWELL_S, LET_GO_S, STALE_S, Doors
+from server.knocks import is_anybody_coming
 from server.metrics import Registry
+from tests.half_open import half_open, hear_again
+from tests.house import wait_until
 
 
 @pytest.fixture
@@ -131,14 +134,24 @@ def test_doors_that_close_let_in_who_waits_and_then_nobody(world):
     come(0)
     doors.close_soon(20.0)
     assert other.fileno() < 0 and not doors.is_closed
-    assert doors.last_clients(0, 20.0) == [] and doors.next_timer(20.0) == 20.0 + FAREWELL_S
-    last = doors.last_clients(0, 20.0 + FAREWELL_S)
+    assert doors.last_clients(0, 20.0) == [] and doors.next_timer(20.0) == 20.0 + LET_GO_S
+    last = doors.last_clients(0, 20.0 + LET_GO_S)
     assert len(last) == 1 and doors.is_closed
     last[0].close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=5)
     doors.watch(30.0)
     assert ready(poll) == [] and doors.last_clients(0, 30.0) == []
+
+
+class Stand:
+    """Stands for a listener whose `accept` is another."""
+
+    def __init__(self, listener):
+        self.listener = listener
+
+    def __getattr__(self, name):
+        return getattr(self.listener, name)
 
 
 def knock(listener):
@@ -160,9 +173,8 @@ def test_doors_client_that_knocks_as_they_close_is_refused_and_never_reset(world
     doors, (own, _), _, _, _ = world
     late = []
 
-    class Watched:
+    class Watched(Stand):
         """Somebody knocks when nobody else waits, just before the listener closes."""
-        family, setsockopt, close = own.family, own.setsockopt, own.close
 
         def accept(self):
             try:
@@ -171,18 +183,36 @@ def test_doors_client_that_knocks_as_they_close_is_refused_and_never_reset(world
                 late.append(knock(own)[0])
                 raise
 
-    doors._listeners[own.fileno()] = Watched()
+    doors._listeners[own.fileno()] = Watched(own)
     doors.close_soon(20.0)
-    assert doors.last_clients(0, 20.0 + FAREWELL_S) == [] and doors.is_closed
+    assert doors.last_clients(0, 20.0 + LET_GO_S) == [] and doors.is_closed
     with late[0]:
         assert is_refused(late[0])
+
+
+def test_doors_client_in_the_middle_of_its_handshake_is_waited_for(world):
+    doors, (own, _), _, _, _ = world
+    with half_open(own.getsockname()) as client:
+        wait_until("the kernel to answer it", lambda: is_anybody_coming(own))
+        doors.close_soon(20.0)
+        now = 20.0 + LET_GO_S
+        assert doors.last_clients(0, now) == [] and not doors.is_closed
+        assert doors.next_timer(now) == now + FAREWELL_S
+        hear_again(client)
+        wait_until("it to come in", lambda: select.select([own], [], [], 0)[0])
+        last = doors.last_clients(0, now + FAREWELL_S)
+        assert len(last) == 1 and doors.is_closed
+        client.settimeout(10)
+        last[0].sendall(b"welcome")
+        last[0].close()
+        assert client.recv(10) == b"welcome"
 
 
 def test_doors_client_that_knocks_while_a_neighbour_holds_the_listener_is_refused(world):
     doors, (own, _), _, _, come = world
     neighbours = own.dup()
     doors.close_soon(20.0)
-    assert doors.last_clients(0, 20.0 + FAREWELL_S) == [] and doors.is_closed
+    assert doors.last_clients(0, 20.0 + LET_GO_S) == [] and doors.is_closed
     client, asked = knock(neighbours)
     with client:
         assert asked == errno.EINPROGRESS
@@ -195,7 +225,7 @@ def test_doors_of_a_full_front_close_when_all_who_wait_are_let_in(world):
     come(0)
     come(0)
     doors.close_soon(20.0)
-    now = 20.0 + FAREWELL_S
+    now = 20.0 + LET_GO_S
     assert doors.last_clients(3, now) == [] and not doors.is_closed
     assert doors.last_clients(2, now) == [] and not doors.is_closed, "a breath"
     doors.released()
@@ -214,16 +244,14 @@ def test_doors_close_behind_clients_that_are_gone_but_not_before_others(world, m
     doors, (own, _), _, _, come = world
     answers = [OSError(errno.ECONNABORTED, "gone"), OSError(errno.EPROTO, "gone")]
 
-    class Aborting:
-        family, setsockopt, close = own.family, own.setsockopt, own.close
-
+    class Aborting(Stand):
         def accept(self):
             if answers:
                 raise answers.pop()
             return own.accept()
 
     come(0)
-    doors._listeners[own.fileno()] = Aborting()
+    doors._listeners[own.fileno()] = Aborting(own)
     doors.close_soon(20.0)
     assert doors.last_clients(0, 21.0) == [] and not doors.is_closed
     last = doors.last_clients(0, 21.0)
@@ -241,12 +269,12 @@ def test_doors_shared_listener_that_closes_refuses_at_once_whoever_knocks(tmp_pa
         doors = Doors([], 0, [], poll, 3, [shared])
         client.connect(str(tmp_path / "s"))
         doors.close_soon(20.0)
+        last = doors.last_clients(0, 20.0 + LET_GO_S)
+        assert len(last) == 1 and doors.is_closed
+        last[0].close()
         late, asked = knock(neighbours)
         late.close()
         assert asked == errno.ECONNREFUSED
-        last = doors.last_clients(0, 20.0)
-        assert len(last) == 1 and doors.is_closed
-        last[0].close()
 
 
 def test_doors_held_lets_nobody_in_until_it_is_opened(world):

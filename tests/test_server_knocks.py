@@ -6,8 +6,10 @@ import socket
 
 import pytest
 
-from server.knocks import send_elsewhere, take_leave
+from server.knocks import is_anybody_coming, send_elsewhere, take_leave
 from server.listeners import begin_listening, open_listeners
+from tests.half_open import half_open, hear_again
+from tests.house import wait_until
 
 pytestmark = pytest.mark.sockets
 ASKED = 40
@@ -93,3 +95,23 @@ def test_knocks_at_an_ipv6_listener_are_kept_out_too():
         late.setblocking(False)
         assert late.connect_ex(listener.getsockname()) == errno.EINPROGRESS
         assert waiting(listener) == 0
+
+
+def test_knocks_that_are_answered_but_not_complete_are_known_of(port):
+    ours, theirs, number = port
+    begin_listening(theirs)
+    with socket.create_connection(("127.0.0.1", number), timeout=5):
+        assert not is_anybody_coming(ours[0]), "it has come"
+    with half_open(("127.0.0.1", number)) as client:
+        wait_until("the kernel to answer", lambda: is_anybody_coming(ours[0]))
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            assert not is_anybody_coming(other)
+        hear_again(client)
+        wait_until("the handshake", lambda: not is_anybody_coming(ours[0]))
+
+
+def test_knocks_at_a_unix_socket_come_in_one_step(tmp_path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        assert not is_anybody_coming(listener)
