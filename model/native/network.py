@@ -61,7 +61,8 @@ class Inputs:
 class Network:
     """The steps that make `logits`, float32 [B, C filled up], of `inputs`, and what they work on.
 
-    `places` is the table whose rows are added to words, float32 [P, H].
+    `vocab` is how many words there are; `places` is the table whose rows are added to them, float32
+    [P, H], in which a second segment's begin `segment_step` rows after the first's.
     """
 
     def __init__(self, weights: Weights, outline: Outline, settings: dict[str, Any], labels: int,

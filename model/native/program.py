@@ -30,7 +30,7 @@ class NativeProgram:
         self.facts = {"precision": precision, "kernels": network.kernels, "is_invariant": True}
         self._network, self._inputs = network, network.inputs
         self._labels = len(card["labels"])
-        self._vocab: int = card["vocab_size"]
+        self._vocab = network.vocab
         self._max_tokens: int = card["max_tokens"]
         self.token_cap = most_rows(self._max_tokens)
         self._pad_id = outline.pad_id
