@@ -70,7 +70,7 @@ class Network:
         self.inputs = Inputs(most)
         self.kernels: dict[str, str] = {}
         self._weights, self._settings = weights, settings
-        self._hidden = hidden
+        self._hidden, self._most = hidden, most
         self._kernels = Kernels()
         self._steps: list[tuple[str, np.ndarray]] = []
         self._held: list[dict[str, Any]] = []  # what the steps' blocks point at
@@ -91,8 +91,13 @@ class Network:
     def _add_all(self, outline: Outline, labels: int) -> None:
         *layers, last = outline.layers
         made = [self._product_of(names.query, names.key, names.value) for names in layers]
-        last_query = self._product_of(last.query)
-        last_key_value = self._product_of(last.key, last.value)
+        if outline.is_last_shared:
+            whole = made[layers.index(last)]
+            last_query = whole.part(0, self._hidden)
+            last_key_value = whole.part(self._hidden, 3 * self._hidden)
+        else:
+            last_query = self._product_of(last.query)
+            last_key_value = self._product_of(last.key, last.value)
         self._add_embeddings(outline, [*made, last_key_value][0])
         for place, names in enumerate(layers):
             self._add_attention(made[place])
@@ -109,6 +114,7 @@ class Network:
     # ---- parts of a network ---------------------------------------------------------------------
 
     def _add_embeddings(self, outline: Outline, following: Weight) -> None:
+        """`following` reads the tokens' rows."""
         words = self._weights.table(f"{outline.embeddings}word_embeddings.weight")
         self.places = self._weights.table(f"{outline.embeddings}position_embeddings.weight")
         self.segment_step = 0
@@ -116,12 +122,26 @@ class Network:
             segments = self._weights.table(f"{outline.embeddings}token_type_embeddings.weight")
             self.segment_step = len(self.places)
             self.places = aligned((segments[:, None] + self.places[None]).reshape(
-                -1, self._hidden))
+                -1, words.shape[1]))
         self.vocab = len(words)
-        block = rows(0, self._hidden)
-        finish = self._norm(f"{outline.embeddings}LayerNorm", block, self._tokens, following)
+        if outline.projection:
+            projection = self._product_of(outline.projection)
+            narrow = Rows(self.inputs.tokens, self._most, words.shape[1])
+            self._add_sums(outline, words, narrow, projection)
+            self._add_product(projection, narrow.count, *_source(projection, narrow),
+                              self._tokens.x)
+            if following.is_coded:
+                self._add_codes(following, self._tokens, self._tokens.x)
+        else:
+            self._add_sums(outline, words, self._tokens, following)
+
+    def _add_sums(self, outline: Outline, words: np.ndarray, at: Rows, following: Weight) -> None:
+        """Normalised sums of words and places."""
+        width = words.shape[1]
+        block = rows(0, width)
+        finish = self._norm(f"{outline.embeddings}LayerNorm", block, at, following)
         fields = Fields(*EMBED, *finish.words)
-        label = self._kernels.label(emit_embed, fields, self._hidden, self._label(finish, fields))
+        label = self._kernels.label(emit_embed, fields, width, self._label(finish, fields))
         self._add(label, fields, words=words, places=self.places, ids=self.inputs.ids,
                   where=self.inputs.where, rows=self.inputs.tokens, wide=block,
                   **finish.words)
@@ -218,11 +238,12 @@ class Network:
     def _norm(self, name: str, wide: np.ndarray, at: Rows, following: Weight) -> Finish:
         """A norm of wide rows, for a product with `following`."""
         coding = _coding_of(following) if following.is_coded else None
+        width = at.x.shape[1]
         words = {"gain": self._weights.vector(f"{name}.weight"),
-                 "shift": self._weights.shift(name, self._hidden), "x": at.x}
+                 "shift": self._weights.shift(name, width), "x": at.x}
         if coding:
             words |= {"codes": at.codes, "reaches": at.reaches, **_factors(following)}
-        norm = Norm(self._hidden, self._settings["layer_norm_eps"], coding)
+        norm = Norm(width, self._settings["layer_norm_eps"], coding)
         return Finish(emit_norm_rows, (norm, wide.strides[0]), words)
 
     def _coding(self, weight: Weight, wide: np.ndarray, codes: np.ndarray, reaches: np.ndarray

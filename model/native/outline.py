@@ -14,8 +14,9 @@ class Outline:
 
     `embeddings` is the prefix of the word, position and (with `has_segments`) token type tables and
     their LayerNorm. Positions count from 0, or where `pad_id` is one, from pad_id + 1 over all that
-    is not padding, which is itself at pad_id. `layers` are in the order in which they are used. The
-    head is out(activation(dense(x))).
+    is not padding, which is itself at pad_id. `projection` is the product between embeddings that
+    have a width of their own and the layers, or empty. `layers` are in the order in which they are
+    used, and one may come back. The head is out(activation(dense(x))).
     """
 
     embeddings: str
@@ -25,3 +26,9 @@ class Outline:
     head_activation: str
     has_segments: bool = True
     pad_id: int | None = None
+    projection: str = ""
+
+    @property
+    def is_last_shared(self) -> bool:
+        """Whether the last layer has been used before."""
+        return self.layers[-1] in self.layers[:-1]
