@@ -79,7 +79,7 @@ def test_program_alone_moved_in_company_and_ragged_is_the_same(name, config):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("name", ["albert", "distilbert", "electra", "roberta"])
+@pytest.mark.parametrize("name", ["albert", "distilbert", "electra", "mpnet", "roberta"])
 def test_program_that_normalises_after_is_machine_code(name, precision):
     products = cpu.integer_products()
     if not products.kind:

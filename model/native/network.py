@@ -7,6 +7,7 @@ has made codes of them too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ import numpy as np
 from model.families.shapes import LayerNames
 from model.native.arguments import Fields
 from model.native.attention import emit_attention
-from model.native.attention_rows import ATTENTION, Attention, scratch_floats
+from model.native.attention_bias import bias_distances
+from model.native.attention_rows import Attention, scratch_floats
 from model.native.codes import Coding, codes_stride, emit_quantise_rows
 from model.native.memory import aligned, rows
 from model.native.norms import Norm, emit_norm_rows
-from model.native.outline import Outline
+from model.native.outline import Outline, Relative
 from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
 from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
 from model.native.sums import ROWS
@@ -61,7 +63,7 @@ class Inputs:
 class Network:
     """The steps that make `logits`, float32 [B, C filled up], of `inputs`, and what they work on.
 
-    `places` is the table whose rows are added to words, float32 [P, H].
+    `places` is the table whose rows are added to words, float32 [P, E].
     """
 
     def __init__(self, weights: Weights, outline: Outline, settings: dict[str, Any], labels: int,
@@ -85,6 +87,8 @@ class Network:
         self._queries = rows(most, _filled(hidden))
         self._mixed = rows(most, hidden)
         self._scratch = rows(0, 0)
+        self._biases = {one_query: self._biases_of(outline.relative, one_query)
+                        for one_query in (False, True)} if outline.relative else {}
         self._add_all(outline, labels)
         self.tape = Tape(self._kernels.finish(), self._steps)
 
@@ -173,12 +177,15 @@ class Network:
         heads = self._settings["heads"]
         shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
                           _floats(self._mixed), self._settings["max_position_embeddings"],
-                          is_first)
+                          is_first, len(self._biases[is_first][0]) if self._biases else 0)
         if scratch_floats(shape) > self._scratch.size:
             self._scratch = aligned(np.zeros(scratch_floats(shape), dtype=np.float32))
-        self._add(self._kernels.label(emit_attention, shape), ATTENTION, texts=self.inputs.texts,
-                  starts=self.inputs.starts, lengths=self.inputs.lengths, queries=queries,
-                  keys=keys, values=values, out=self._mixed, scratch=self._scratch)
+        words = {"texts": self.inputs.texts, "starts": self.inputs.starts,
+                 "lengths": self.inputs.lengths, "queries": queries, "keys": keys,
+                 "values": values, "out": self._mixed, "scratch": self._scratch}
+        if self._biases:
+            words["biases"] = self._biases[is_first]
+        self._add(self._kernels.label(emit_attention, shape), shape.fields, **words)
 
     def _add_after(self, names: LayerNames, at: Rows, following: Weight) -> None:
         """A layer from `mixed` on; `following` reads its output."""
@@ -229,6 +236,13 @@ class Network:
         self._add(self._kernels.label(emit_product, fields, product), fields, **words)
 
     # ---- their makings --------------------------------------------------------------------------
+
+    def _biases_of(self, relative: Relative, one_query: bool) -> np.ndarray:
+        """float32 [heads, columns], as attention reads them."""
+        distances = bias_distances(self._settings["max_position_embeddings"], one_query)
+        table = self._weights.table(f"{relative.table}.weight")
+        root = np.float32(math.sqrt(self._hidden // self._settings["heads"]))
+        return aligned(table[relative.rows(distances)].T * root)
 
     def _product_of(self, *names: str, least: float = 0.0) -> Weight:
         weight = self._weights.product(*names, least=least)

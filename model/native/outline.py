@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from model.families.shapes import LayerNames
+
+
+class Relative(NamedTuple):
+    """Biases of scores by how far a key is behind the query: the table's row `rows(distances)`
+    (int64 both) has one for each head."""
+
+    table: str
+    rows: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -16,7 +27,8 @@ class Outline:
     their LayerNorm. Positions count from 0, or where `pad_id` is one, from pad_id + 1 over all that
     is not padding, which is itself at pad_id. `projection` is the product between embeddings that
     have a width of their own and the layers, or empty. `layers` are in the order in which they are
-    used, and one may come back. The head is out(activation(dense(x))).
+    used, and one may come back; all have the biases that `relative` tells, if any. The head is
+    out(activation(dense(x))).
     """
 
     embeddings: str
@@ -27,6 +39,7 @@ class Outline:
     has_segments: bool = True
     pad_id: int | None = None
     projection: str = ""
+    relative: Relative | None = None
 
     @property
     def is_last_shared(self) -> bool:
