@@ -5,11 +5,12 @@ import pytest
 
 from model.native import cpu
 from model.native.assembler import Assembler
-from model.native.attention import (ATTENTION, SHORT, Attention, emit_attention,
-                                    scratch_floats)
+from model.native.attention import SHORT, Attention, emit_attention, scratch_floats
+from model.native.attention_bias import bias_distances
 from model.native.executable import Executable
 
 SPARE = 32  # rows that may be read past the end
+FAR = 160   # distances of keys from queries, at most
 CANARY = np.float32(12345.0)
 WIDTHS = range(16, 129, 16)
 # Every short length, every remainder of 16 and 8 and 4 after it, and some long ones.
@@ -23,11 +24,13 @@ def vectors():
         pytest.skip(products.reason)
 
 
-def shape_of(width: int, one_query: bool, heads: int = 3, longest: int = 200) -> Attention:
+def shape_of(width: int, one_query: bool, heads: int = 3, longest: int = 200,
+             is_biased: bool = False) -> Attention:
     """Queries, keys and values side by side in a row, as a fused product leaves them."""
     hidden = heads * width
     return Attention(heads, width, hidden if one_query else 3 * hidden, 3 * hidden,
-                          hidden + 16, longest, one_query)
+                     hidden + 16, longest, one_query,
+                     len(bias_distances(longest, one_query)) if is_biased else 0)
 
 
 class Rows:
@@ -57,8 +60,9 @@ class Kernel:
         self.shape = shape
 
     def run(self, fused: np.ndarray, starts: list[int], lengths: list[int],
-            queries: np.ndarray | None = None) -> np.ndarray:
-        """out [T or B, heads · width] of rows [T, 3 · heads · width]; checks what is around."""
+            queries: np.ndarray | None = None, biases: np.ndarray | None = None) -> np.ndarray:
+        """out [T or B, heads · width] of rows [T, 3 · heads · width]; `biases` float64
+        [heads, 2 · FAR], of distances from -FAR on. Checks what is around."""
         shape = self.shape
         hidden = shape.heads * shape.width
         held = Rows(len(fused), 3 * hidden)
@@ -71,10 +75,14 @@ class Kernel:
         scratch = Rows(1, scratch_floats(shape))
         count, firsts, sizes = (np.array(value, dtype=np.int64)
                                 for value in ([len(starts)], starts, lengths))
-        block = ATTENTION.block(
+        words = {}
+        if biases is not None:
+            table = biases[:, FAR + bias_distances(shape.longest, shape.one_query)]
+            words["biases"] = (table * np.sqrt(shape.width)).astype(np.float32, order="C")
+        block = shape.fields.block(
             texts=count, starts=firsts, lengths=sizes, queries=asking.address(),
             keys=held.address(hidden), values=held.address(2 * hidden), out=out.address(),
-            scratch=scratch.address())
+            scratch=scratch.address(), **words)
         self._function(block.ctypes.data)
         assert out.intact_around() and scratch.intact_around() and held.intact_around()
         assert (out.rows[:, hidden:] == CANARY).all()
@@ -83,7 +91,7 @@ class Kernel:
 
 
 def expected(shape: Attention, fused: np.ndarray, starts: list[int], lengths: list[int],
-             queries: np.ndarray | None = None) -> np.ndarray:
+             queries: np.ndarray | None = None, biases: np.ndarray | None = None) -> np.ndarray:
     """In float64, text by text and head by head."""
     hidden = shape.heads * shape.width
     asking = fused if queries is None else queries
@@ -97,6 +105,9 @@ def expected(shape: Attention, fused: np.ndarray, starts: list[int], lengths: li
             keys, values = (fused[rows, part * hidden:][:, columns].astype(np.float64)
                             for part in (1, 2))
             scores = query @ keys.T / np.sqrt(shape.width)
+            if biases is not None:
+                ahead = np.arange(length) - np.arange(len(query))[:, None]
+                scores += biases[head, FAR + ahead]
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
             out[asks, columns] = weights / weights.sum(axis=1, keepdims=True) @ values
     return out
@@ -123,6 +134,25 @@ def test_attention_all_lengths_equals_float64(width, one_query):
     # Values are of the order of 1, so this is some 16 units of the last place.
     np.testing.assert_allclose(
         found, expected(shape, fused, starts, LENGTHS, queries), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("one_query", [False, True])
+@pytest.mark.parametrize("width, heads, longest", [(16, 1, 144), (32, 3, 131), (64, 2, 130)])
+def test_attention_with_biases_all_lengths_equals_float64(width, heads, longest, one_query):
+    """Biases that outweigh most products, so scores reach 12 and weights are that less exact; one
+    that is taken from beside its place would be off by 1."""
+    shape = shape_of(width, one_query, heads, longest, is_biased=True)
+    lengths = [*range(1, 41), 64, 130]
+    fused, starts, queries = random_texts(shape, lengths)
+    biases = np.random.default_rng(1).normal(0, 2, (heads, 2 * FAR))
+    kernel = Kernel(shape)
+    found = kernel.run(fused, starts, lengths, queries, biases)
+    np.testing.assert_allclose(
+        found, expected(shape, fused, starts, lengths, queries, biases), rtol=0, atol=1e-5)
+    rows = slice(sum(lengths[:17]), sum(lengths[:18]))  # a text alone
+    asking, there = (None, rows) if queries is None else (queries[17:18], slice(17, 18))
+    alone = kernel.run(fused[rows], [0], [18], asking, biases)
+    assert np.array_equal(alone, found[there])
 
 
 @pytest.mark.parametrize("one_query", [False, True])

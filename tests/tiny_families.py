@@ -19,7 +19,8 @@ CONFIGS: dict[str, list[dict]] = {
          "max_position_embeddings": 64},
         {"dim": 36, "n_layers": 1, "n_heads": 3, "hidden_dim": 37, "vocab_size": 97,
          "max_position_embeddings": 64, "activation": "relu"}],
-    "electra": [{**SIZES, "embedding_size": 24}, {**SIZES, "embedding_size": 32},
+    "electra": [{**SIZES, "embedding_size": 48}, {**SIZES, "embedding_size": 24},
+                {**SIZES, "embedding_size": 32},
                 {**SIZES, "embedding_size": 7, "hidden_size": 36, "num_attention_heads": 3,
                  "type_vocab_size": 1}],
     "roberta": [{**PADDED, "type_vocab_size": 1},
@@ -30,7 +31,8 @@ CONFIGS: dict[str, list[dict]] = {
                        "num_attention_heads": 3}],
     "albert": [
         {**SIZES, "embedding_size": 16, "num_hidden_layers": 3},
-        {**SIZES, "embedding_size": 32, "num_hidden_layers": 5, "num_hidden_groups": 2},
+        {**SIZES, "embedding_size": 32, "hidden_size": 64, "num_hidden_layers": 5,
+         "num_hidden_groups": 2},
         {**SIZES, "embedding_size": 8, "num_hidden_groups": 2, "inner_group_num": 2,
          "hidden_act": "relu"}],
     "deberta-v2": [

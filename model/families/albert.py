@@ -10,12 +10,11 @@ import numpy as np
 from loader.config import whole
 from model.families.settings import LAYER_LIMIT, SIZE_LIMIT, TYPE_LIMIT, encoder_settings
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.query", key="attention.key", value="attention.value",
@@ -63,10 +62,10 @@ class AlbertFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"]
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.albert import Albert
-        return assemble(Albert, card, image, plan)
+        from model.programs.albert import Albert, outline
+        return assemble(Albert, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.albert import logits

@@ -12,12 +12,11 @@ from loader.config import whole
 from loader.errors import CheckpointError
 from model.families.settings import encoder_settings
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.attn.q", key="attention.attn.k", value="attention.attn.v",
@@ -68,10 +67,10 @@ class MPNetFamily:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return 2  # </s></s> alone divides a pair: there are no types
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.mpnet import MPNet
-        return assemble(MPNet, card, image, plan)
+        from model.programs.mpnet import MPNet, outline
+        return assemble(MPNet, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.mpnet import logits

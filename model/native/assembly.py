@@ -9,7 +9,7 @@ from model.native.cpu import integer_products
 from model.native.network import Network
 from model.native.outline import Outline
 from model.native.program import NativeProgram, most_rows
-from model.native.sums import TILE
+from model.native.sums import ROWS, TILE
 from model.native.weights import Weights
 from model.programs.image import Image
 
@@ -20,10 +20,13 @@ WIDEST_HEAD = 128
 def is_fit(settings: dict[str, Any], outline: Outline, precision: str) -> bool:
     """Whether there is machine code for a model of these settings in this precision, here."""
     hidden, heads = settings["hidden_size"], settings["heads"]
+    # Such products are cut, or write rows without gaps, where the groups of their columns end.
+    is_grouped = bool(outline.projection) or outline.is_last_shared
     return (precision in PRECISIONS and integer_products().kind != ""
             and hidden % heads == 0 and hidden // heads % TILE == 0
             and hidden // heads <= WIDEST_HEAD and settings["intermediate"] % TILE == 0
-            and settings.get("embedding_size", hidden) == hidden
+            and settings.get("embedding_size", hidden) % TILE == 0
+            and not (is_grouped and hidden % ROWS)
             and {settings["activation"], outline.head_activation} <= HERE)
 
 

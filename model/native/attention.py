@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from model.native.assembler import Assembler
+from model.native.attention_bias import emit_head_biases, head_bias
 from model.native.attention_first import emit_first
 from model.native.attention_long import emit_long
 from model.native.attention_rows import (ATTENTION, LANES, Attention, emit_choice,
@@ -29,7 +32,7 @@ KEPT = (RBX, RBP, R12, R13, R14, R15)
 
 
 def emit_attention(a: Assembler, label: str, shape: Attention) -> None:
-    """The kernel `label` of the fields ATTENTION.
+    """The kernel `label` of the fields shape.fields.
 
     RBX: 8 · text, R12: its tokens, RSI, RDX, RCX, R9: its first rows of queries, keys, values and
     out, RBP: scratch.
@@ -105,11 +108,14 @@ def _emit_short_weights(a: Assembler, shape: Attention, keys: int) -> None:
     a.mov(RAX, RBP)
     a.mov(R10, shape.heads)
     a.label(head)
-    for score in scores:
-        a.vpxord(score, score, score)
+    rows = -(-keys // 4) * 4
+    if shape.bias_stride:
+        _emit_short_biases(a, shape, scores, rows)
+    else:
+        for score in scores:
+            a.vpxord(score, score, score)
     a.mov(R11, shape.vectors)
     a.label(part)
-    rows = -(-keys // 4) * 4
     places = [at(RSI, 4 * shape.query_stride * row) for row in range(rows)]
     spare = list(free)
     # As many rows as this text has are asked for of what comes after it: most of the next text.
@@ -130,6 +136,24 @@ def _emit_short_weights(a: Assembler, shape: Attention, keys: int) -> None:
     a.add(RAX, 4 * LANES * (keys + 1))
     a.sub(R10, 1)
     a.jg(head)
+
+
+def _emit_short_biases(a: Assembler, shape: Attention, scores: tuple[Zmm, ...], rows: int) -> None:
+    """Scores become their biases; queries are in the lanes that emit_columns gives them. R8: the
+    head's biases."""
+    emit_head_biases(a, shape, R8)
+    lanes = [column_lane(row, rows) for row in range(rows)]
+    order = ZMM[0]
+    if lanes != list(range(rows)):
+        queries = np.zeros(LANES, dtype="<i4")
+        queries[lanes] = range(rows)
+        a.vmovups(order, a.constant(queries.tobytes()))
+    for key, score in enumerate(scores):
+        biases = head_bias(shape, R8, key)
+        if lanes == list(range(rows)):
+            a.vmovups(score, biases)
+        else:
+            a.vpermps(score, order, biases)
 
 
 def _emit_weights(a: Assembler, scores: tuple[Zmm, ...], free: tuple[Zmm, ...],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from model.native.assembler import Assembler
+from model.native.attention_bias import emit_head_biases, head_bias
 from model.native.attention_rows import LANES, Attention
 from model.native.exponential import emit_powers_of_two
 from model.native.operands import (K1, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RCX, RDX,
@@ -34,7 +35,7 @@ def emit_first(a: Assembler, shape: Attention) -> None:
 
 
 def _emit_scores(a: Assembler, shape: Attention) -> None:
-    """Scores to scratch, and the greatest in all lanes of BEST. R8: keys."""
+    """Scores to scratch, and the greatest in all lanes of BEST. R8: keys, R11: their biases."""
     again, ready = a.fresh("again"), a.fresh("ready")
     query = ZMM[:shape.vectors]
     for vector, register in enumerate(query):
@@ -43,6 +44,8 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.mov(RAX, RBP)
     a.mov(R8, RDX)
     a.mov(R14, R12)
+    if shape.bias_stride:
+        emit_head_biases(a, shape, R11)
     a.label(again)
     _emit_mask(a)
     for quads in range(1, LANES // QUAD + 1):
@@ -51,11 +54,15 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
             a.cmp(R14, QUAD * quads)
             a.jg(more)
         scores = _emit_products(a, shape, query, QUAD * quads)
+        if shape.bias_stride:
+            a.vaddps(scores, scores, head_bias(shape, R11, 0))
         a.vmaxps(BEST, BEST, scores, mask=K1)
         a.vmovups_to(at(RAX), scores)
         if quads < LANES // QUAD:
             a.jmp(ready)
             a.label(more)
+    if shape.bias_stride:
+        a.add(R11, 4 * LANES)
     a.add(RAX, 4 * LANES)
     a.add(R8, 4 * LANES * shape.key_value_stride)
     a.sub(R14, LANES)

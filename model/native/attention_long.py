@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model.native.assembler import Assembler
+from model.native.attention_bias import emit_head_biases, head_bias
 from model.native.attention_rows import LANES, Attention, emit_choice, emit_weighted, pieces
 from model.native.exponential import emit_powers_of_two
 from model.native.operands import (K1, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RCX, RDX,
@@ -49,12 +50,15 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     """Scores of 16 queries from RSI on, a vector for each key, to scratch.
 
     The 16 columns of a part of the queries stay in registers while all keys go by; sums rest in
-    scratch between the parts, and K1 lets none of what lies there into the first part.
+    scratch between the parts, and K1 lets none of what lies there into the first part, if these are
+    no biases.
     R11: parts left, R15: the part's keys.
     """
     part = a.fresh("part")
+    if shape.bias_stride:
+        _emit_biases(a, shape)
     a.mov(R15, RDX)
-    a.mov(R11, 0)
+    a.mov(R11, -1 if shape.bias_stride else 0)
     a.kmovw(K1, R11)
     a.mov(R11, shape.vectors)
     a.label(part)
@@ -92,6 +96,23 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.sub(R11, 1)
     a.jg(part)
     a.sub(RSI, 4 * LANES * shape.vectors)
+
+
+def _emit_biases(a: Assembler, shape: Attention) -> None:
+    """Biases of 16 queries, of which the first is the text's R12 - R13, for each key to scratch.
+    R8: those of the next key, R15: the first query."""
+    emit_head_biases(a, shape, R8)
+    a.mov(R15, R12)
+    a.sub(R15, R13)
+    a.lea(R8, at(R8, 0, R15, 4))
+
+    def move(count: int) -> None:
+        for key, biases in enumerate(ZMM[:count]):
+            a.vmovups(biases, head_bias(shape, R8, key))
+            a.vmovups_to(at(RAX, 4 * LANES * key), biases)
+        a.sub(R8, 4 * count)
+
+    _emit_over_keys(a, move)
 
 
 def _emit_weights(a: Assembler, shape: Attention) -> None:

@@ -15,8 +15,9 @@ SUMS = 24   # registers for sums; the rest hold weights and values
 
 # Addresses: `texts` of an int64 count; `starts` and `lengths` int64 [texts], a text's first row and
 # how many; `queries`, `keys`, `values`, `out` float32, row 0, column 0 of head 0; `scratch` float32
-# [scratch_floats(shape)].
+# [scratch_floats(shape)]; `biases` float32 [heads, bias_stride].
 ATTENTION = Fields("texts", "starts", "lengths", "queries", "keys", "values", "out", "scratch")
+BIASED_ATTENTION = Fields(*ATTENTION.names, "biases")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Attention:
 
     With `one_query` text b asks once, with row b of queries for row b of out; else all its tokens
     ask, and queries and out have its rows.
+
+    With `bias_stride`, in float32, the product of a query and a key begins with a bias: the head's
+    for their distance, times √width. Columns are attention_bias.bias_distances'.
     """
 
     heads: int
@@ -35,6 +39,11 @@ class Attention:
     out_stride: int
     longest: int
     one_query: bool
+    bias_stride: int = 0
+
+    @property
+    def fields(self) -> Fields:
+        return BIASED_ATTENTION if self.bias_stride else ATTENTION
 
     @property
     def vectors(self) -> int:

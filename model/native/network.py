@@ -7,6 +7,7 @@ has made codes of them too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ import numpy as np
 from model.families.shapes import LayerNames
 from model.native.arguments import Fields
 from model.native.attention import emit_attention
-from model.native.attention_rows import ATTENTION, Attention, scratch_floats
+from model.native.attention_bias import bias_distances
+from model.native.attention_rows import Attention, scratch_floats
 from model.native.codes import Coding, codes_stride, emit_quantise_rows
 from model.native.memory import aligned, rows
 from model.native.norms import Norm, emit_norm_rows
-from model.native.outline import Outline
+from model.native.outline import Outline, Relative
 from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
 from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
 from model.native.sums import ROWS
@@ -62,7 +64,7 @@ class Network:
     """The steps that make `logits`, float32 [B, C filled up], of `inputs`, and what they work on.
 
     `vocab` is how many words there are; `places` is the table whose rows are added to them, float32
-    [P, H], in which a second segment's begin `segment_step` rows after the first's.
+    [P, E], in which a second segment's begin `segment_step` rows after the first's.
     """
 
     def __init__(self, weights: Weights, outline: Outline, settings: dict[str, Any], labels: int,
@@ -71,7 +73,7 @@ class Network:
         self.inputs = Inputs(most)
         self.kernels: dict[str, str] = {}
         self._weights, self._settings = weights, settings
-        self._hidden = hidden
+        self._hidden, self._most = hidden, most
         self._kernels = Kernels()
         self._steps: list[tuple[str, np.ndarray]] = []
         self._held: list[dict[str, Any]] = []  # what the steps' blocks point at
@@ -86,14 +88,21 @@ class Network:
         self._queries = rows(most, _filled(hidden))
         self._mixed = rows(most, hidden)
         self._scratch = rows(0, 0)
+        self._biases = {one_query: self._biases_of(outline.relative, one_query)
+                        for one_query in (False, True)} if outline.relative else {}
         self._add_all(outline, labels)
         self.tape = Tape(self._kernels.finish(), self._steps)
 
     def _add_all(self, outline: Outline, labels: int) -> None:
         *layers, last = outline.layers
         made = [self._product_of(names.query, names.key, names.value) for names in layers]
-        last_query = self._product_of(last.query)
-        last_key_value = self._product_of(last.key, last.value)
+        if outline.is_last_shared:
+            whole = made[layers.index(last)]
+            last_query = whole.part(0, self._hidden)
+            last_key_value = whole.part(self._hidden, 3 * self._hidden)
+        else:
+            last_query = self._product_of(last.query)
+            last_key_value = self._product_of(last.key, last.value)
         self._add_embeddings(outline, [*made, last_key_value][0])
         for place, names in enumerate(layers):
             self._add_attention(made[place])
@@ -110,6 +119,7 @@ class Network:
     # ---- parts of a network ---------------------------------------------------------------------
 
     def _add_embeddings(self, outline: Outline, following: Weight) -> None:
+        """`following` reads the tokens' rows."""
         words = self._weights.table(f"{outline.embeddings}word_embeddings.weight")
         self.places = self._weights.table(f"{outline.embeddings}position_embeddings.weight")
         self.segment_step = 0
@@ -117,12 +127,26 @@ class Network:
             segments = self._weights.table(f"{outline.embeddings}token_type_embeddings.weight")
             self.segment_step = len(self.places)
             self.places = aligned((segments[:, None] + self.places[None]).reshape(
-                -1, self._hidden))
+                -1, words.shape[1]))
         self.vocab = len(words)
-        block = rows(0, self._hidden)
-        finish = self._norm(f"{outline.embeddings}LayerNorm", block, self._tokens, following)
+        if outline.projection:
+            projection = self._product_of(outline.projection)
+            narrow = Rows(self.inputs.tokens, self._most, words.shape[1])
+            self._add_sums(outline, words, narrow, projection)
+            self._add_product(projection, narrow.count, *_source(projection, narrow),
+                              self._tokens.x)
+            if following.is_coded:
+                self._add_codes(following, self._tokens, self._tokens.x)
+        else:
+            self._add_sums(outline, words, self._tokens, following)
+
+    def _add_sums(self, outline: Outline, words: np.ndarray, at: Rows, following: Weight) -> None:
+        """Normalised sums of words and places."""
+        width = words.shape[1]
+        block = rows(0, width)
+        finish = self._norm(f"{outline.embeddings}LayerNorm", block, at, following)
         fields = Fields(*EMBED, *finish.words)
-        label = self._kernels.label(emit_embed, fields, self._hidden, self._label(finish, fields))
+        label = self._kernels.label(emit_embed, fields, width, self._label(finish, fields))
         self._add(label, fields, words=words, places=self.places, ids=self.inputs.ids,
                   where=self.inputs.where, rows=self.inputs.tokens, wide=block,
                   **finish.words)
@@ -154,12 +178,15 @@ class Network:
         heads = self._settings["heads"]
         shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
                           _floats(self._mixed), self._settings["max_position_embeddings"],
-                          is_first)
+                          is_first, len(self._biases[is_first][0]) if self._biases else 0)
         if scratch_floats(shape) > self._scratch.size:
             self._scratch = aligned(np.zeros(scratch_floats(shape), dtype=np.float32))
-        self._add(self._kernels.label(emit_attention, shape), ATTENTION, texts=self.inputs.texts,
-                  starts=self.inputs.starts, lengths=self.inputs.lengths, queries=queries,
-                  keys=keys, values=values, out=self._mixed, scratch=self._scratch)
+        words = {"texts": self.inputs.texts, "starts": self.inputs.starts,
+                 "lengths": self.inputs.lengths, "queries": queries, "keys": keys,
+                 "values": values, "out": self._mixed, "scratch": self._scratch}
+        if self._biases:
+            words["biases"] = self._biases[is_first]
+        self._add(self._kernels.label(emit_attention, shape), shape.fields, **words)
 
     def _add_after(self, names: LayerNames, at: Rows, following: Weight) -> None:
         """A layer from `mixed` on; `following` reads its output."""
@@ -211,6 +238,13 @@ class Network:
 
     # ---- their makings --------------------------------------------------------------------------
 
+    def _biases_of(self, relative: Relative, one_query: bool) -> np.ndarray:
+        """float32 [heads, columns], as attention reads them."""
+        distances = bias_distances(self._settings["max_position_embeddings"], one_query)
+        table = self._weights.table(f"{relative.table}.weight")
+        root = np.float32(math.sqrt(self._hidden // self._settings["heads"]))
+        return aligned(table[relative.rows(distances)].T * root)
+
     def _product_of(self, *names: str, least: float = 0.0) -> Weight:
         weight = self._weights.product(*names, least=least)
         self.kernels[weight.layer_class] = weight.unit
@@ -219,11 +253,12 @@ class Network:
     def _norm(self, name: str, wide: np.ndarray, at: Rows, following: Weight) -> Finish:
         """A norm of wide rows, for a product with `following`."""
         coding = _coding_of(following) if following.is_coded else None
+        width = at.x.shape[1]
         words = {"gain": self._weights.vector(f"{name}.weight"),
-                 "shift": self._weights.shift(name, self._hidden), "x": at.x}
+                 "shift": self._weights.shift(name, width), "x": at.x}
         if coding:
             words |= {"codes": at.codes, "reaches": at.reaches, **_factors(following)}
-        norm = Norm(self._hidden, self._settings["layer_norm_eps"], coding)
+        norm = Norm(width, self._settings["layer_norm_eps"], coding)
         return Finish(emit_norm_rows, (norm, wide.strides[0]), words)
 
     def _coding(self, weight: Weight, wide: np.ndarray, codes: np.ndarray, reaches: np.ndarray

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from model.families.shapes import LayerNames
+
+
+class Relative(NamedTuple):
+    """Biases of scores by how far a key is behind the query: the table's row `rows(distances)`
+    (int64 both) has one for each head."""
+
+    table: str
+    rows: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -14,8 +25,10 @@ class Outline:
 
     `embeddings` is the prefix of the word, position and (with `has_segments`) token type tables and
     their LayerNorm. Positions count from 0, or where `pad_id` is one, from pad_id + 1 over all that
-    is not padding, which is itself at pad_id. `layers` are in the order in which they are used. The
-    head is out(activation(dense(x))).
+    is not padding, which is itself at pad_id. `projection` is the product between embeddings that
+    have a width of their own and the layers, or empty. `layers` are in the order in which they are
+    used, and one may come back; all have the biases that `relative` tells, if any. The head is
+    out(activation(dense(x))).
     """
 
     embeddings: str
@@ -25,3 +38,10 @@ class Outline:
     head_activation: str
     has_segments: bool = True
     pad_id: int | None = None
+    projection: str = ""
+    relative: Relative | None = None
+
+    @property
+    def is_last_shared(self) -> bool:
+        """Whether the last layer has been used before."""
+        return self.layers[-1] in self.layers[:-1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from model.native.memory import aligned
 from model.native.products import packed_columns, packed_weight
-from model.native.sums import STEP
+from model.native.sums import ROWS, STEP
 from model.programs.image import Image
 from model.programs.probe import LIMITS
 
@@ -49,6 +49,12 @@ class Weight(NamedTuple):
     def layer_class(self) -> str:
         return f"{self.kind} {self.outputs}x{self.inputs}"
 
+    def part(self, begin: int, end: int) -> Weight:
+        """Outputs `begin` to `end` of the product, multiples of 32, in the same memory."""
+        groups = slice(begin // ROWS, end // ROWS)
+        packed = self.packed.reshape(len(self.columns), -1)[groups].reshape(-1)
+        return self._replace(outputs=end - begin, packed=packed, columns=self.columns[groups])
+
 
 class Weights:
     """Reads weights; those of 8 bits are for `unit`, "amx" or "vnni"."""
@@ -56,6 +62,7 @@ class Weights:
     def __init__(self, image: Image, unit: str) -> None:
         self._image = image
         self._unit = unit
+        self._products: dict[tuple, Weight] = {}
 
     def vector(self, name: str) -> np.ndarray:
         """float32 [N]."""
@@ -72,7 +79,14 @@ class Weights:
         return self._image.widened(name).numpy()
 
     def product(self, *names: str, least: float = 0.0) -> Weight:
-        """`least` is a bound below the inputs that is near 0, or 0.0 where they have both signs."""
+        """`least` is a bound below the inputs that is near 0, or 0.0 where they have both signs. A
+        product that is asked for again is the same."""
+        key = names, least
+        if key not in self._products:
+            self._products[key] = self._made(names, least)
+        return self._products[key]
+
+    def _made(self, names: Sequence[str], least: float) -> Weight:
         bias = np.concatenate([self._bias(name) for name in names])
         if not all(self._image.is_quantised(f"{name}.weight") for name in names):
             values = self._joined(names, "weight")

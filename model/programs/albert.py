@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from model.families.albert import layers
+from model.native.outline import Outline
 from model.programs.ends import Embeddings, Head, place_and_segment_rows
 from model.programs.parts import key_masks
 from model.programs.post_norm import Encoder
@@ -30,3 +31,9 @@ class Albert(nn.Module):
                 scatter: Tensor) -> Tensor:
         x = self.project(self.embed(ids, places + segments * self.positions))  # [N, D]
         return self.head(self.encoder(x, groups, gather, key_masks(mask, groups), first, scatter))
+
+
+def outline(settings: dict[str, Any]) -> Outline:
+    """The same for machine code."""
+    return Outline("albert.embeddings.", layers(settings), "albert.pooler", "classifier", "tanh",
+                   projection="albert.encoder.embedding_hidden_mapping_in")

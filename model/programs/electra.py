@@ -37,6 +37,8 @@ class Electra(nn.Module):
 
 def outline(settings: dict[str, Any]) -> Outline:
     """The same for machine code."""
+    is_projected = settings["embedding_size"] != settings["hidden_size"]
     return Outline("electra.embeddings.", [BERT_LAYER.at(f"electra.encoder.layer.{layer}.")
                                            for layer in range(settings["layers"])],
-                   "classifier.dense", "classifier.out_proj", "gelu")
+                   "classifier.dense", "classifier.out_proj", "gelu",
+                   projection="electra.embeddings_project" if is_projected else "")

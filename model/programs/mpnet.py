@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from model.families.mpnet import LAYER, buckets
+from model.native.outline import Outline, Relative
 from model.programs.ends import Embeddings, Head, positions_past_padding
 from model.programs.packing import KEY_STEP
 from model.programs.parts import key_masks
@@ -58,3 +59,12 @@ class MPNet(nn.Module):
                 scatter: Tensor) -> Tensor:
         x = self.embed(ids, positions_past_padding(ids, places, self.pad_id))  # [N, D]
         return self.head(self.encoder(x, groups, gather, self.bias(mask, groups), first, scatter))
+
+
+def outline(settings: dict[str, Any]) -> Outline:
+    """The same for machine code."""
+    return Outline("mpnet.embeddings.", [LAYER.at(f"mpnet.encoder.layer.{layer}.")
+                                         for layer in range(settings["layers"])],
+                   "classifier.dense", "classifier.out_proj", "tanh", has_segments=False,
+                   pad_id=settings["pad_id"],
+                   relative=Relative("mpnet.encoder.relative_attention_bias", buckets))
