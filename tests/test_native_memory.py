@@ -1,9 +1,16 @@
 """Arrays for kernels begin where vectors do and have room past their end."""
 
+import ctypes
+import signal
+
 import numpy as np
 import pytest
 
+from model.native import memory
 from model.native.memory import LINE, SPARE_ROWS, aligned, rows
+from tests.forked import in_a_child
+from tests.native_programs import FITTING, LENGTHS, native, skip_without, texts, tiny
+from tests.walled import walled
 
 
 def room_behind(array: np.ndarray) -> int:
@@ -56,3 +63,39 @@ def test_aligned_takes_what_cannot_be_written_and_can_be():
     found = aligned(values)
     found[0] = 7
     assert found.flags.writeable and values[0] != 7
+
+
+def run_between_walls(name: str, precision: str, from_below: bool) -> None:
+    """Batches of a model of which every array, and the image, stands at a wall."""
+    card, weights = tiny(name, precision=precision, labels=17)
+    image = walled(len(weights))
+    image[:] = np.frombuffer(weights, np.uint8)
+    program = native(card, image)
+    for sizes in ([1], [64], [33, 2], [1] * 512, [64] * 8, LENGTHS):
+        program.run(texts(card, sizes))
+    program.warm()
+
+
+@pytest.mark.parametrize("from_below", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("name", FITTING)
+def test_memory_has_the_room_that_a_network_s_kernels_take(name, precision, from_below,
+                                                          monkeypatch):
+    skip_without()
+    monkeypatch.setattr(memory, "_zeros", lambda shape, dtype: walled(
+        int(np.prod(shape)) * dtype.itemsize, LINE, from_below).view(dtype).reshape(shape))
+    assert in_a_child(lambda: run_between_walls(name, precision, from_below)) == 0
+
+
+def test_memory_walls_are_noticed():
+    for from_below, place in ((False, 64), (True, -1)):
+        address = walled(64, from_below=from_below).ctypes.data + place
+        assert in_a_child(lambda: ctypes.string_at(address, 1)) == -signal.SIGSEGV
+
+
+def test_memory_without_rows_to_spare_is_noticed(monkeypatch):
+    skip_without()
+    monkeypatch.setattr(memory, "SPARE_ROWS", 0)
+    monkeypatch.setattr(memory, "_zeros", lambda shape, dtype: walled(
+        int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape))
+    assert in_a_child(lambda: run_between_walls("bert", "int8", False)) == -signal.SIGSEGV

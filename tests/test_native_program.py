@@ -1,8 +1,8 @@
 """Batches through machine code: cut, refused, placed, pooled with padding, forked, beside torch."""
 
 import os
+import select
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import torch
 from model.families.table import build, reference
 from model.native.program import MOST_ROWS, most_rows
 from model.program import Row
+from tests.forked import in_a_child
 from tests.native_programs import FITTING, alone, native, texts, tiny, torchs
 
 TOLERANCE = 2e-5
@@ -22,12 +23,9 @@ def small(name: str = "bert", precision: str = "fp32", **config):
     return card, native(card, weights)
 
 
-def answers_in_a_child(program, rows, expected: np.ndarray) -> bool:
-    """Whether a fork finds these bits."""
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if np.array_equal(program.run(rows), expected) else 1)
-    return os.waitpid(child, 0)[1] == 0
+def check_in_a_child(program, rows, expected: np.ndarray) -> None:
+    """A fork finds these bits."""
+    assert in_a_child(lambda: np.testing.assert_array_equal(program.run(rows), expected)) == 0
 
 
 def test_program_takes_at_once_what_the_longest_text_needs():
@@ -191,10 +189,10 @@ def test_program_answers_the_same_bits_in_forks_and_afterwards(precision):
     card, program = small(precision=precision)
     rows, others = texts(card), texts(card, [50, 3, 64], seed=8)
     expected = program.run(rows)
-    assert answers_in_a_child(program, rows, expected)
+    check_in_a_child(program, rows, expected)
     assert np.array_equal(program.run(rows), expected)
     other = program.run(others)
-    assert answers_in_a_child(program, rows, expected)
+    check_in_a_child(program, rows, expected)
     assert np.array_equal(program.run(others), other)
 
 
@@ -204,7 +202,7 @@ def test_program_that_never_ran_before_a_fork_answers_the_same_bits_there(precis
     rows = texts(card)
     expected = native(card, weights).run(rows)
     program = native(card, weights)
-    assert answers_in_a_child(program, rows, expected)
+    check_in_a_child(program, rows, expected)
     assert np.array_equal(program.run(rows), expected)
 
 
@@ -212,23 +210,28 @@ def test_program_child_at_work_does_not_touch_the_parent_s_answers():
     card, program = small(precision="int8")
     rows, others = texts(card), texts(card, [64] * 8, seed=8)
     expected = program.run(rows)
-    begun, ends = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(begun)
+    at_work, is_over = os.pipe(), os.pipe()
+
+    def work() -> None:
+        os.close(is_over[1])
+        os.write(at_work[1], b"1")
         first = program.run(others)
-        os.write(ends, b"1")
-        end = time.monotonic() + 0.3
-        is_same = True
-        while time.monotonic() < end:
-            is_same = is_same and np.array_equal(program.run(others), first)
-        os._exit(0 if is_same else 1)
-    os.close(ends)
-    assert os.read(begun, 1) == b"1"
-    os.close(begun)
-    for _ in range(50):
-        assert np.array_equal(program.run(rows), expected)
-    assert os.waitpid(child, 0)[1] == 0
+        while not select.select([is_over[0]], [], [], 0)[0]:
+            np.testing.assert_array_equal(program.run(others), first)
+
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(in_a_child(work)))
+    thread.start()
+    try:
+        assert os.read(at_work[0], 1) == b"1"
+        for _ in range(50):
+            assert np.array_equal(program.run(rows), expected)
+    finally:
+        os.close(is_over[1])
+        thread.join()
+        for end in (*at_work, is_over[0]):
+            os.close(end)
+    assert codes == [0]
 
 
 def test_program_of_another_thread_answers_the_same_bits():

@@ -17,6 +17,7 @@ import numpy as np
 from model.native.activations import Activation, activation_of
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
+from model.native.memory import aligned
 from model.native.operands import (R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDX,
                                    RSI, RSP, ZMM, at)
 from model.native.sums import (GROUP_BYTES, ROWS, STEP, SUMS_BYTES, SUMS_STRIDE, TILE, AmxSums,
@@ -72,13 +73,15 @@ class Product:
 
 def packed_weight(values: np.ndarray) -> np.ndarray:
     """int8 or float32 [N, K] → the bytes of all groups of 32 columns, of each its steps, of each
-    its two tiles, uint8."""
-    outputs, inputs = values.shape
-    step = STEP // values.itemsize
-    filled = np.zeros((-(-outputs // ROWS) * ROWS, -(-inputs // step) * step), values.dtype)
-    filled[:outputs, :inputs] = values
-    tiles = filled.reshape(-1, 2, TILE, filled.shape[1] // step, TILE, step // TILE)
-    return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(-1).view(np.uint8)
+    its two tiles, uint8 on a boundary of vectors."""
+    outputs, size = len(values), values[0].nbytes
+    filled = -outputs % ROWS, -size % STEP
+    whole = np.ascontiguousarray(values).view(np.uint8)
+    if any(filled):
+        whole = np.pad(whole, [(0, missing) for missing in filled])
+    # Moved by 4 bytes: by single ones it takes nine times as long.
+    tiles = whole.view(np.int32).reshape(-1, 2, TILE, whole.shape[1] // STEP, TILE)
+    return aligned(tiles.transpose(0, 3, 1, 4, 2)).reshape(-1).view(np.uint8)
 
 
 def packed_columns(bias: np.ndarray, scales: np.ndarray | None = None,

@@ -91,8 +91,7 @@ class Weights:
         if not all(self._image.is_quantised(f"{name}.weight") for name in names):
             values = self._joined(names, "weight")
             return Weight("fp32", "avx512", values.shape[1], values.shape[0],
-                          aligned(packed_weight(values)), aligned(packed_columns(bias)), None,
-                          least)
+                          packed_weight(values), aligned(packed_columns(bias)), None, least)
         values = np.concatenate([self._image.stored(f"{name}.weight").numpy() for name in names])
         kind = "int7" if np.abs(values).max() <= LIMITS["int7"] else "int8"
         steps, zero_point = ONE_SIDED if least < 0 else TWO_SIDED
@@ -102,7 +101,7 @@ class Weights:
         factors = aligned(1 / self._image.widened(divisors).numpy()) \
             if self._image.has(divisors) else None
         return Weight(kind, self._unit, values.shape[1], values.shape[0],
-                      aligned(packed_weight(values)), aligned(columns), factors, least)
+                      packed_weight(values), aligned(columns), factors, least)
 
     def _joined(self, names: Sequence[str], part: str) -> np.ndarray:
         """float32, one below the other."""
