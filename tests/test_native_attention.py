@@ -7,6 +7,7 @@ from model.native import cpu
 from model.native.assembler import Assembler
 from model.native.attention import SHORT, Attention, emit_attention, scratch_floats
 from model.native.attention_bias import bias_distances
+from model.native.attention_terms import terms_of
 from model.native.executable import Executable
 
 SPARE = 32  # rows that may be read past the end
@@ -25,12 +26,12 @@ def vectors():
 
 
 def shape_of(width: int, one_query: bool, heads: int = 3, longest: int = 200,
-             is_biased: bool = False) -> Attention:
+             is_biased: bool = False, has_terms: bool = False) -> Attention:
     """Queries, keys and values side by side in a row, as a fused product leaves them."""
     hidden = heads * width
     return Attention(heads, width, hidden if one_query else 3 * hidden, 3 * hidden,
                      hidden + 16, longest, one_query,
-                     len(bias_distances(longest, one_query)) if is_biased else 0)
+                     len(bias_distances(longest, one_query)) if is_biased else 0, has_terms)
 
 
 class Rows:
@@ -60,9 +61,11 @@ class Kernel:
         self.shape = shape
 
     def run(self, fused: np.ndarray, starts: list[int], lengths: list[int],
-            queries: np.ndarray | None = None, biases: np.ndarray | None = None) -> np.ndarray:
+            queries: np.ndarray | None = None, biases: np.ndarray | None = None,
+            terms: np.ndarray | None = None) -> np.ndarray:
         """out [T or B, heads · width] of rows [T, 3 · heads · width]; `biases` float64
-        [heads, 2 · FAR], of distances from -FAR on. Checks what is around."""
+        [heads, 2 · FAR], of distances from -FAR on; `terms` float32 [2, 2 · FAR, heads, width], likewise.
+        Checks what is around."""
         shape = self.shape
         hidden = shape.heads * shape.width
         held = Rows(len(fused), 3 * hidden)
@@ -79,6 +82,9 @@ class Kernel:
         if biases is not None:
             table = biases[:, FAR + bias_distances(shape.longest, shape.one_query)]
             words["biases"] = (table * np.sqrt(shape.width)).astype(np.float32, order="C")
+        if terms is not None:
+            near = terms[:, FAR + bias_distances(shape.longest, shape.one_query)]
+            words["terms"] = terms_of(*near, shape.longest, shape.one_query)
         block = shape.fields.block(
             texts=count, starts=firsts, lengths=sizes, queries=asking.address(),
             keys=held.address(hidden), values=held.address(2 * hidden), out=out.address(),
@@ -91,7 +97,8 @@ class Kernel:
 
 
 def expected(shape: Attention, fused: np.ndarray, starts: list[int], lengths: list[int],
-             queries: np.ndarray | None = None, biases: np.ndarray | None = None) -> np.ndarray:
+             queries: np.ndarray | None = None, biases: np.ndarray | None = None,
+             terms: np.ndarray | None = None) -> np.ndarray:
     """In float64, text by text and head by head."""
     hidden = shape.heads * shape.width
     asking = fused if queries is None else queries
@@ -105,8 +112,13 @@ def expected(shape: Attention, fused: np.ndarray, starts: list[int], lengths: li
             keys, values = (fused[rows, part * hidden:][:, columns].astype(np.float64)
                             for part in (1, 2))
             scores = query @ keys.T / np.sqrt(shape.width)
+            ahead = np.arange(length) - np.arange(len(query))[:, None]
+            if terms is not None:
+                place_key, place_query = terms[:, FAR + ahead, head].astype(np.float64)
+                scores += (np.einsum("qw,qkw->qk", query, place_key)
+                           + np.einsum("kw,qkw->qk", keys, place_query)) / np.sqrt(shape.width)
+                scores /= np.sqrt(3)
             if biases is not None:
-                ahead = np.arange(length) - np.arange(len(query))[:, None]
                 scores += biases[head, FAR + ahead]
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
             out[asks, columns] = weights / weights.sum(axis=1, keepdims=True) @ values
@@ -152,6 +164,24 @@ def test_attention_with_biases_all_lengths_equals_float64(width, heads, longest,
     rows = slice(sum(lengths[:17]), sum(lengths[:18]))  # a text alone
     asking, there = (None, rows) if queries is None else (queries[17:18], slice(17, 18))
     alone = kernel.run(fused[rows], [0], [18], asking, biases)
+    assert np.array_equal(alone, found[there])
+
+
+@pytest.mark.parametrize("one_query", [False, True])
+@pytest.mark.parametrize("width, heads, longest", [(16, 1, 144), (32, 3, 131), (64, 2, 130),
+                                                   (128, 1, 130)])
+def test_attention_with_terms_all_lengths_equals_float64(width, heads, longest, one_query):
+    shape = shape_of(width, one_query, heads, longest, has_terms=True)
+    lengths = [*range(1, 41), 64, 130]
+    fused, starts, queries = random_texts(shape, lengths)
+    terms = np.random.default_rng(1).standard_normal((2, 2 * FAR, heads, width)).astype(np.float32)
+    kernel = Kernel(shape)
+    found = kernel.run(fused, starts, lengths, queries, terms=terms)
+    np.testing.assert_allclose(
+        found, expected(shape, fused, starts, lengths, queries, terms=terms), rtol=0, atol=4e-6)
+    rows = slice(sum(lengths[:17]), sum(lengths[:18]))  # a text alone
+    asking, there = (None, rows) if queries is None else (queries[17:18], slice(17, 18))
+    alone = kernel.run(fused[rows], [0], [18], asking, terms=terms)
     assert np.array_equal(alone, found[there])
 
 

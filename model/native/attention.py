@@ -54,6 +54,8 @@ def emit_attention(a: Assembler, label: str, shape: Attention) -> None:
     a.jle(following)
     if shape.one_query:
         emit_first(a, shape)
+    elif shape.has_terms:
+        emit_long(a, shape, following)
     else:
         emit_choice(a, R12, 1, SHORT + 1, lambda keys: _emit_text(a, shape, keys, following))
     a.label(following)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from model.native.assembler import Assembler
 from model.native.attention_bias import emit_head_biases, head_bias
 from model.native.attention_rows import LANES, Attention
+from model.native.attention_terms import PLACE_KEY, PLACE_QUERY, emit_head_terms, key_terms
 from model.native.exponential import emit_powers_of_two
 from model.native.operands import (K1, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RCX, RDX,
                                    RSI, ZMM, Zmm, at)
@@ -35,7 +36,8 @@ def emit_first(a: Assembler, shape: Attention) -> None:
 
 
 def _emit_scores(a: Assembler, shape: Attention) -> None:
-    """Scores to scratch, and the greatest in all lanes of BEST. R8: keys, R11: their biases."""
+    """Scores to scratch, and the greatest in all lanes of BEST. R8: keys, R11: their biases or
+    terms."""
     again, ready = a.fresh("again"), a.fresh("ready")
     query = ZMM[:shape.vectors]
     for vector, register in enumerate(query):
@@ -46,6 +48,8 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.mov(R14, R12)
     if shape.bias_stride:
         emit_head_biases(a, shape, R11)
+    if shape.has_terms:
+        emit_head_terms(a, shape, R11)
     a.label(again)
     _emit_mask(a)
     for quads in range(1, LANES // QUAD + 1):
@@ -63,6 +67,8 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
             a.label(more)
     if shape.bias_stride:
         a.add(R11, 4 * LANES)
+    if shape.has_terms:
+        a.add(R11, 4 * LANES * 2 * shape.width)
     a.add(RAX, 4 * LANES)
     a.add(R8, 4 * LANES * shape.key_value_stride)
     a.sub(R14, LANES)
@@ -85,6 +91,9 @@ def _emit_products(a: Assembler, shape: Attention, query: tuple[Zmm, ...], keys:
     low, sums = ZMM[8], ZMM[9:9 + keys]
     for key, total in enumerate(sums):
         row = 4 * shape.key_value_stride * key
+        if shape.has_terms:
+            _emit_terms(a, shape, query, total, key)
+            continue
         a.vmulps(total, query[0], at(R8, row))
         for vector in range(1, shape.vectors):
             a.vfmadd231ps(total, query[vector], at(R8, row + 4 * LANES * vector))
@@ -108,6 +117,19 @@ def _emit_products(a: Assembler, shape: Attention, query: tuple[Zmm, ...], keys:
         sums = tuple(add(first, second, lower, upper)
                      for first, second in zip(sums[::2], sums[1::2]))
     return sums[0]
+
+
+def _emit_terms(a: Assembler, shape: Attention, query: tuple[Zmm, ...], total: Zmm,
+                key: int) -> None:
+    """All terms of a key's score, which share their factors:
+    (query + place_query) · key + query · place_key."""
+    factor = ZMM[25 + key % 3]
+    a.vpxord(total, total, total)
+    for vector, asked in enumerate(query):
+        a.vaddps(factor, asked, key_terms(shape, R11, key, PLACE_QUERY, vector))
+        a.vfmadd231ps(total, factor,
+                      at(R8, 4 * (shape.key_value_stride * key + LANES * vector)))
+        a.vfmadd231ps(total, asked, key_terms(shape, R11, key, PLACE_KEY, vector))
 
 
 def _emit_weights(a: Assembler, shape: Attention) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from model.native.assembler import Assembler
 from model.native.attention_bias import emit_head_biases, head_bias
 from model.native.attention_rows import LANES, Attention, emit_choice, emit_weighted, pieces
+from model.native.attention_terms import (PLACE_KEY, PLACE_QUERY, emit_head_terms,
+                                          emit_next_part, query_terms)
 from model.native.exponential import emit_powers_of_two
 from model.native.operands import (K1, R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RCX, RDX,
-                                   RSI, ZMM, at)
+                                   RSI, ZMM, Mem, Zmm, at)
 from model.native.transposition import emit_columns
 
 TOGETHER = 8  # keys whose scores are summed at once: enough to keep both multipliers busy
@@ -57,6 +59,12 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     part = a.fresh("part")
     if shape.bias_stride:
         _emit_biases(a, shape)
+    if shape.has_terms:  # RCX: those of the queries and of keys after the last
+        a.push(RCX)
+        emit_head_terms(a, shape, RCX)
+        a.mov(R15, R13)
+        a.shl(R15, 2)
+        a.sub(RCX, R15)
     a.mov(R15, RDX)
     a.mov(R11, -1 if shape.bias_stride else 0)
     a.kmovw(K1, R11)
@@ -67,19 +75,23 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.mov(RAX, RBP)
     a.mov(R8, R15)
     a.mov(R14, R12)
+    free = [zmm for zmm in ZMM if zmm not in columns.values()]
     together = TOGETHER
     while together:
         again, enough = a.fresh("again"), a.fresh("enough")
         a.label(again)
         a.cmp(R14, together)
         a.jl(enough)
-        scores = [zmm for zmm in ZMM if zmm not in columns.values()][:together]
+        scores, spare = free[:together], free[together:]
         for key, score in enumerate(scores):
             a.vmovups(score, at(RAX, 4 * LANES * key), mask=K1, zero=True)
         for place, column in columns.items():
             for key, score in enumerate(scores):
-                a.vfmadd231ps(score, column,
-                              at(R8, 4 * (shape.key_value_stride * key + place)).to_all)
+                number = at(R8, 4 * (shape.key_value_stride * key + place))
+                if shape.has_terms:
+                    _emit_terms(a, shape, score, column, number, spare[key], key, place)
+                else:
+                    a.vfmadd231ps(score, column, number.to_all)
         for key, score in enumerate(scores):
             a.vmovups_to(at(RAX, 4 * LANES * key), score)
         a.add(RAX, 4 * LANES * together)
@@ -93,9 +105,22 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.kmovw(K1, R14)
     a.add(RSI, 4 * LANES)
     a.add(R15, 4 * LANES)
+    if shape.has_terms:
+        emit_next_part(a, shape, RCX)
     a.sub(R11, 1)
     a.jg(part)
+    if shape.has_terms:
+        a.pop(RCX)
     a.sub(RSI, 4 * LANES * shape.vectors)
+
+
+def _emit_terms(a: Assembler, shape: Attention, score: Zmm, column: Zmm, number: Mem,
+                spread: Zmm, key: int, place: int) -> None:
+    """All terms that one number of a key has in its score."""
+    a.vbroadcastss(spread, number)
+    a.vfmadd231ps(score, column, spread)
+    a.vfmadd231ps(score, column, query_terms(shape, RCX, R14, key, PLACE_KEY, place))
+    a.vfmadd231ps(score, spread, query_terms(shape, RCX, R14, key, PLACE_QUERY, place))
 
 
 def _emit_biases(a: Assembler, shape: Attention) -> None:

@@ -15,9 +15,11 @@ SUMS = 24   # registers for sums; the rest hold weights and values
 
 # Addresses: `texts` of an int64 count; `starts` and `lengths` int64 [texts], a text's first row and
 # how many; `queries`, `keys`, `values`, `out` float32, row 0, column 0 of head 0; `scratch` float32
-# [scratch_floats(shape)]; `biases` float32 [heads, bias_stride].
+# [scratch_floats(shape)]; `biases` float32 [heads, bias_stride];
+# `terms` of attention_terms.terms_of.
 ATTENTION = Fields("texts", "starts", "lengths", "queries", "keys", "values", "out", "scratch")
 BIASED_ATTENTION = Fields(*ATTENTION.names, "biases")
+TERMS_ATTENTION = Fields(*ATTENTION.names, "terms")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Attention:
 
     With `bias_stride`, in float32, the product of a query and a key begins with a bias: the head's
     for their distance, times √width. Columns are attention_bias.bias_distances'.
+    Or `has_terms`, those of attention_terms; the scale is then that of three sums.
     """
 
     heads: int
@@ -40,9 +43,12 @@ class Attention:
     longest: int
     one_query: bool
     bias_stride: int = 0
+    has_terms: bool = False
 
     @property
     def fields(self) -> Fields:
+        if self.has_terms:
+            return TERMS_ATTENTION
         return BIASED_ATTENTION if self.bias_stride else ATTENTION
 
     @property
@@ -53,7 +59,7 @@ class Attention:
     @property
     def scale(self) -> float:
         """What a score takes before 2 is raised to its power."""
-        return math.log2(math.e) / math.sqrt(self.width)
+        return math.log2(math.e) / math.sqrt(self.width * (3 if self.has_terms else 1))
 
 
 def scratch_floats(shape: Attention) -> int:
