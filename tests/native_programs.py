@@ -13,14 +13,16 @@ from model.families.table import build
 from model.native import assembly, cpu
 from model.native.program import NativeProgram
 from model.program import Program, Row
-from tests.tiny_families import PADDED, SIZES, make_rows, make_tiny
+from tests.tiny_families import CONFIGS, PADDED, SIZES, make_rows, make_tiny
 
 DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "vocab_size": 97,
               "max_position_embeddings": 64}
 # By family: a configuration that machine code fits.
 FITTING: dict[str, dict[str, Any]] = {
     "bert": SIZES, "distilbert": DISTILBERT, "electra": {**SIZES, "embedding_size": 32},
-    "roberta": {**PADDED, "type_vocab_size": 1}}
+    "roberta": {**PADDED, "type_vocab_size": 1}, "mpnet": PADDED,
+    "albert": {**SIZES, "embedding_size": 48, "hidden_size": 64},
+    "deberta-v2": CONFIGS["deberta-v2"][0]}
 # Of texts, up to the longest that the configurations take; more tokens than go into one call.
 LENGTHS = (5, 2, 64, 17, 16, 33, 1, 3, 48, 15, 63, 32, 31, 7, 8, 64, 64, 64, 64, 64, 9)
 

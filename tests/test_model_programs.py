@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from model.families.table import FAMILIES, build, reference
-from model.native import cpu
 from model.program import Row
 from tests.family_goldens import golden_cases, load, served_folders, tolerance_of
 from tests.tiny_families import CONFIGS, make_rows, make_tiny
@@ -76,17 +75,6 @@ def test_program_alone_moved_in_company_and_ragged_is_the_same(name, config):
     for _ in range(8):
         chosen = rng.choice(len(rows), rng.integers(1, len(rows)))
         assert np.array_equal(program.run([rows[place] for place in chosen]), alone[chosen])
-
-
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("name", ["albert", "distilbert", "electra", "mpnet", "roberta"])
-def test_program_that_normalises_after_is_machine_code(name, precision):
-    products = cpu.integer_products()
-    if not products.kind:
-        pytest.skip(products.reason)
-    card, weights = make_tiny(name, CONFIGS[name][0], precision=precision)
-    kernels = build(card, weights).facts["kernels"].values()
-    assert set(kernels) == {"avx512", *([products.kind] if precision == "int8" else [])}
 
 
 @pytest.mark.parametrize("name", ["deberta-v2", "modernbert", "mpnet"])

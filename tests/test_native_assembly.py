@@ -42,9 +42,21 @@ def test_assembly_leaves_to_torch_what_does_not_fit(what, precision):
     assert build(card, weights).run(texts(card)).shape == (len(texts(card)), 3)
 
 
-def test_assembly_leaves_electra_with_a_projection_to_torch():
-    card, weights = make_tiny("electra", {**SIZES, "embedding_size": 16})
+@pytest.mark.parametrize("change", [{"embedding_size": 24}, {"hidden_size": 48,
+                                                             "num_attention_heads": 3}], ids=str)
+@pytest.mark.parametrize("name", ["electra", "albert"])
+def test_assembly_leaves_odd_widths_around_a_projection_to_torch(name, change):
+    card, weights = make_tiny(name, {**SIZES, "embedding_size": 16, **change})
     assert not is_native(card, weights)
+
+
+@pytest.mark.parametrize("change", [
+    {"conv_kernel_size": 3}, {"share_att_key": False}, {"pos_att_type": "c2p"},
+    {"type_vocab_size": 2}, {"relative_attention": False}], ids=str)
+def test_assembly_leaves_deberta_that_is_not_v3_to_torch(change):
+    card, weights = tiny("deberta-v2", **change)
+    assert not is_native(card, weights)
+    assert build(card, weights).run(texts(card)).shape == (len(texts(card)), 3)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -54,9 +66,8 @@ def test_assembly_leaves_16_bits_to_torch(precision):
     assert not assembly.is_fit(card["settings"], outline(card["settings"]), precision)
 
 
-@pytest.mark.parametrize("name", ["mpnet", "albert", "deberta-v2", "modernbert"])
-def test_assembly_leaves_other_families_to_torch(name):
-    assert not is_native(*make_tiny(name, CONFIGS[name][0]))
+def test_assembly_leaves_families_that_normalise_before_to_torch():
+    assert not is_native(*make_tiny("modernbert", CONFIGS["modernbert"][0]))
 
 
 def test_assembly_leaves_a_cpu_without_vectors_to_torch(monkeypatch):

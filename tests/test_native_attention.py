@@ -64,8 +64,8 @@ class Kernel:
             queries: np.ndarray | None = None, biases: np.ndarray | None = None,
             terms: np.ndarray | None = None) -> np.ndarray:
         """out [T or B, heads · width] of rows [T, 3 · heads · width]; `biases` float64
-        [heads, 2 · FAR], of distances from -FAR on; `terms` float32 [2, 2 · FAR, heads, width], likewise.
-        Checks what is around."""
+        [heads, 2 · FAR], of distances from -FAR on; `terms` float32 [2, 2 · FAR, heads, width],
+        likewise. Checks what is around."""
         shape = self.shape
         hidden = shape.heads * shape.width
         held = Rows(len(fused), 3 * hidden)

@@ -73,8 +73,39 @@ def test_network_of_any_number_of_labels_equals_torch_s(labels):
     check_model(*tiny("distilbert", labels=labels), "fp32")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("size", [16, 48, 144])
+@pytest.mark.parametrize("name", ["albert", "electra"])
+def test_network_whose_embeddings_have_a_width_of_their_own_equals_torch_s(name, size, precision):
+    card, weights = tiny(name, precision=precision, embedding_size=size, hidden_size=96)
+    if precision == "int8":
+        weights = smoothed(weights)
+    check_model(card, weights, precision)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("layers, groups, inner", [(1, 1, 1), (1, 1, 2), (4, 1, 1), (5, 2, 1),
+                                                   (2, 2, 2)])
+def test_network_whose_layers_come_back_equals_torch_s(layers, groups, inner, precision):
+    card, weights = tiny("albert", precision=precision, num_hidden_layers=layers,
+                         num_hidden_groups=groups, inner_group_num=inner)
+    check_model(card, weights, precision)
+
+
+@pytest.mark.parametrize("positions", [40, 64, 300])
+@pytest.mark.parametrize("name, changes", [
+    ("mpnet", {}), ("mpnet", {"relative_attention_num_buckets": 40}), ("deberta-v2", {}),
+    ("deberta-v2", {"norm_rel_ebd": "none", "position_biased_input": True, "hidden_size": 128}),
+    ("deberta-v2", {"position_buckets": -1, "max_relative_positions": 20})], ids=str)
+def test_network_that_knows_distances_equals_torch_s(name, changes, positions):
+    """Of texts that are longer than what has places of its own in tables of distances, too."""
+    card, weights = tiny(name, max_position_embeddings=positions, **changes)
+    rows = texts(card, [1, 14, 15, 16, 17, 33, 150, 300])
+    check_near(native(card, weights).run(rows), torchs(card, weights).run(rows), "fp32")
+
+
 @pytest.mark.parametrize("types", [1, 2, 5])
-@pytest.mark.parametrize("name", ["bert", "electra", "roberta"])
+@pytest.mark.parametrize("name", ["albert", "bert", "electra", "roberta"])
 def test_network_with_any_number_of_token_types_equals_torch_s(name, types):
     check_model(*tiny(name, type_vocab_size=types), "fp32")
 

@@ -51,6 +51,22 @@ def unpacked(weight: Weight) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bits", [8, 32])
+def test_product_s_part_has_its_outputs_and_no_memory_of_its_own(bits):
+    whole = Stored((64, 80), (64, 80), bits=bits).weights().product("p0", "p1")
+    part = whole.part(32, 96)
+    assert (part.outputs, part.inputs) == (64, 80)
+    assert np.array_equal(unpacked(part), unpacked(whole)[32:96])
+    assert np.array_equal(part.columns, whole.columns[1:3])
+    assert np.shares_memory(part.packed, whole.packed)
+
+
+def test_product_that_is_asked_for_again_is_the_same():
+    weights = Stored((48, 80), (48, 80)).weights()
+    assert weights.product("p0", "p1") is weights.product("p0", "p1")
+    assert weights.product("p0") is not weights.product("p0", least=-0.17)
+
+
+@pytest.mark.parametrize("bits", [8, 32])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_product_s_weights_lie_in_steps_of_tiles(shape, bits):
     stored = Stored(shape, bits=bits)

@@ -13,12 +13,11 @@ from loader.errors import CheckpointError, shown
 from model.families.settings import (ACTIVATIONS, HEAD_ACTIVATIONS, SIZE_LIMIT, TYPE_LIMIT,
                                      encoder_settings)
 from model.families.shapes import LayerNames, Shapes, dense, norm, table
-from model.program import Row
+from model.program import Program, Row
 
 if TYPE_CHECKING:
     from model.programs.image import Image
     from model.programs.plan import Plan
-    from model.programs.running import PackedProgram
 
 LAYER = LayerNames(
     query="attention.self.query_proj", key="attention.self.key_proj",
@@ -101,10 +100,10 @@ class DebertaV2Family:
     def pair_types(self, settings: dict[str, Any]) -> int:
         return settings["type_vocab_size"] or 2  # without types, [SEP] alone divides a pair
 
-    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> PackedProgram:
+    def build(self, card: dict[str, Any], image: Image, plan: Plan) -> Program:
         from model.programs.assembly import assemble  # torch, only now
-        from model.programs.deberta_v2 import DebertaV2
-        return assemble(DebertaV2, card, image, plan)
+        from model.programs.deberta_v2 import DebertaV2, outline
+        return assemble(DebertaV2, card, image, plan, outline)
 
     def reference(self, card: dict[str, Any], weights: Any, rows: Sequence[Row]) -> np.ndarray:
         from model.reference.deberta_v2 import logits

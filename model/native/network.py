@@ -7,7 +7,6 @@ has made codes of them too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,12 +16,12 @@ import numpy as np
 from model.families.shapes import LayerNames
 from model.native.arguments import Fields
 from model.native.attention import emit_attention
-from model.native.attention_bias import bias_distances
 from model.native.attention_rows import Attention, scratch_floats
 from model.native.codes import Coding, codes_stride, emit_quantise_rows
 from model.native.memory import aligned, rows
 from model.native.norms import Norm, emit_norm_rows
-from model.native.outline import Outline, Relative
+from model.native.outline import Outline
+from model.native.positions import Positions
 from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
 from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
 from model.native.sums import ROWS
@@ -88,8 +87,7 @@ class Network:
         self._queries = rows(most, _filled(hidden))
         self._mixed = rows(most, hidden)
         self._scratch = rows(0, 0)
-        self._biases = {one_query: self._biases_of(outline.relative, one_query)
-                        for one_query in (False, True)} if outline.relative else {}
+        self._positions = Positions(weights, outline, settings)
         self._add_all(outline, labels)
         self.tape = Tape(self._kernels.finish(), self._steps)
 
@@ -105,9 +103,9 @@ class Network:
             last_key_value = self._product_of(last.key, last.value)
         self._add_embeddings(outline, [*made, last_key_value][0])
         for place, names in enumerate(layers):
-            self._add_attention(made[place])
+            self._add_attention(names, made[place])
             self._add_after(names, self._tokens, [*made, last_key_value][place + 1])
-        self._add_last_attention(last_query, last_key_value)
+        self._add_last_attention(last, last_query, last_key_value)
         dense, out = self._product_of(outline.dense), self._product_of(outline.out)
         self._add_after(last, self._firsts, dense)
         top = rows(len(self._firsts.x), _filled(dense.outputs))
@@ -121,7 +119,9 @@ class Network:
     def _add_embeddings(self, outline: Outline, following: Weight) -> None:
         """`following` reads the tokens' rows."""
         words = self._weights.table(f"{outline.embeddings}word_embeddings.weight")
-        self.places = self._weights.table(f"{outline.embeddings}position_embeddings.weight")
+        self.places = self._weights.table(f"{outline.embeddings}position_embeddings.weight") \
+            if outline.has_places \
+            else rows(self._settings["max_position_embeddings"], words.shape[1])
         self.segment_step = 0
         if outline.has_segments:
             segments = self._weights.table(f"{outline.embeddings}token_type_embeddings.weight")
@@ -151,15 +151,15 @@ class Network:
                   where=self.inputs.where, rows=self.inputs.tokens, wide=block,
                   **finish.words)
 
-    def _add_attention(self, weight: Weight) -> None:
+    def _add_attention(self, names: LayerNames, weight: Weight) -> None:
         """Of all tokens: from their rows to `mixed`."""
         self._add_product(weight, self._tokens.count, *_source(weight, self._tokens),
                           self._query_key_value)
         query, key, value = (self._query_key_value[:, begin * self._hidden:]
                              for begin in range(3))
-        self._add_mixing(query, key, value, False)
+        self._add_mixing(names, query, key, value, False)
 
-    def _add_last_attention(self, query: Weight, key_value: Weight) -> None:
+    def _add_last_attention(self, names: LayerNames, query: Weight, key_value: Weight) -> None:
         """Of first tokens: from all tokens' rows to those of `firsts` and to `mixed`."""
         tokens, firsts, hidden = self._tokens, self._firsts, self._hidden
         self._add_product(key_value, tokens.count, *_source(key_value, tokens), self._key_value)
@@ -170,22 +170,22 @@ class Network:
         if query.is_coded:  # its factors are its own
             self._add_codes(query, firsts, firsts.x)
         self._add_product(query, firsts.count, *_source(query, firsts), self._queries)
-        self._add_mixing(self._queries, self._key_value, self._key_value[:, hidden:], True)
+        self._add_mixing(names, self._queries, self._key_value, self._key_value[:, hidden:], True)
 
-    def _add_mixing(self, queries: np.ndarray, keys: np.ndarray, values: np.ndarray,
-                    is_first: bool) -> None:
+    def _add_mixing(self, names: LayerNames, queries: np.ndarray, keys: np.ndarray,
+                    values: np.ndarray, is_first: bool) -> None:
         """Attention to `mixed`; the arrays begin at the first row and the first head's column."""
         heads = self._settings["heads"]
+        positions = self._positions.words(names, is_first)
         shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
                           _floats(self._mixed), self._settings["max_position_embeddings"],
-                          is_first, len(self._biases[is_first][0]) if self._biases else 0)
+                          is_first, len(positions["biases"][0]) if "biases" in positions else 0,
+                          "terms" in positions)
         if scratch_floats(shape) > self._scratch.size:
             self._scratch = aligned(np.zeros(scratch_floats(shape), dtype=np.float32))
         words = {"texts": self.inputs.texts, "starts": self.inputs.starts,
                  "lengths": self.inputs.lengths, "queries": queries, "keys": keys,
-                 "values": values, "out": self._mixed, "scratch": self._scratch}
-        if self._biases:
-            words["biases"] = self._biases[is_first]
+                 "values": values, "out": self._mixed, "scratch": self._scratch, **positions}
         self._add(self._kernels.label(emit_attention, shape), shape.fields, **words)
 
     def _add_after(self, names: LayerNames, at: Rows, following: Weight) -> None:
@@ -237,13 +237,6 @@ class Network:
         self._add(self._kernels.label(emit_product, fields, product), fields, **words)
 
     # ---- their makings --------------------------------------------------------------------------
-
-    def _biases_of(self, relative: Relative, one_query: bool) -> np.ndarray:
-        """float32 [heads, columns], as attention reads them."""
-        distances = bias_distances(self._settings["max_position_embeddings"], one_query)
-        table = self._weights.table(f"{relative.table}.weight")
-        root = np.float32(math.sqrt(self._hidden // self._settings["heads"]))
-        return aligned(table[relative.rows(distances)].T * root)
 
     def _product_of(self, *names: str, least: float = 0.0) -> Weight:
         weight = self._weights.product(*names, least=least)

@@ -74,6 +74,21 @@ class Weights:
             return self.vector(f"{name}.bias")
         return aligned(np.zeros(width, dtype=np.float32))
 
+    def normalised(self, x: np.ndarray, name: str, eps: float) -> np.ndarray:
+        """The LayerNorm `name` of constants, float32."""
+        centred = x - x.mean(1, keepdims=True)
+        deviation = np.sqrt(np.square(centred).mean(1, keepdims=True) + np.float32(eps))
+        return centred / deviation * self.vector(f"{name}.weight") + self.shift(name, x.shape[1])
+
+    def transformed(self, x: np.ndarray, name: str) -> np.ndarray:
+        """x · Wᵀ + b of the product `name` for constants, in float32 whatever the weight has."""
+        weight = self._image.widened(f"{name}.weight").numpy()
+        if self._image.is_quantised(f"{name}.weight"):
+            weight = weight * self._image.widened(f"{name}.scales").numpy()[:, None]
+            if self._image.has(f"{name}.divisors"):
+                weight = weight / self._image.widened(f"{name}.divisors").numpy()
+        return x @ weight.T + self._bias(name)
+
     def table(self, name: str) -> np.ndarray:
         """float32 [rows, width], without a copy where it is stored so."""
         return self._image.widened(name).numpy()

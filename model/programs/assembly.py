@@ -21,7 +21,7 @@ from model.programs.weights import Weights
 
 def assemble(network: Callable[[Weights, dict[str, Any], int], nn.Module], card: dict[str, Any],
              image: Image, plan: Plan,
-             outline: Callable[[dict[str, Any]], Outline] | None = None) -> Program:
+             outline: Callable[[dict[str, Any]], Outline | None] | None = None) -> Program:
     """The program of a prepared model: machine code of our own where that is there for this CPU and
     for what `outline(settings)` says of the network, else torch's operators.
 
@@ -30,10 +30,11 @@ def assemble(network: Callable[[Weights, dict[str, Any], int], nn.Module], card:
     """
     settle()
     settings = card["settings"]
-    if outline and not plan.needs_products \
-            and native.is_fit(settings, outline(settings), plan.precision):
+    outlined = outline(settings) if outline else None
+    if outlined and not plan.needs_products \
+            and native.is_fit(settings, outlined, plan.precision):
         with contextlib.suppress(OSError):  # a system that runs no memory that was written
-            return native.program(card, image, outline(settings), plan.precision)
+            return native.program(card, image, outlined, plan.precision)
     with torch.inference_mode():
         weights = Weights(image, plan, settings["layer_norm_eps"])
         made = plan.compiled(network(weights, settings, len(card["labels"])))

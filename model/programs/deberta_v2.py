@@ -5,12 +5,14 @@ Tensor letters: B texts, N tokens, D hidden.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from model.families.deberta_v2 import LAYER
+from model.families.deberta_v2 import LAYER, TERMS, relative_rows
+from model.native.outline import Outline, Terms
 from model.programs.distances import DistanceAttention, distance_rows, distance_table
 from model.programs.ends import Embeddings, Head
 from model.programs.parts import activate
@@ -124,3 +126,18 @@ class DebertaV2(nn.Module):
         if len(self.layers) == 0 and self.convolve is not None and self.norm is not None:
             x = self.norm(x, self.convolve(embeddings, places).index_select(0, first))
         return self.head(x)
+
+
+def outline(settings: dict[str, Any]) -> Outline | None:
+    """The same for machine code; None where it is not that of DeBERTa-v3."""
+    relative = settings["relative"]
+    if settings["kernel"] or settings["type_vocab_size"] or not relative["span"] \
+            or not relative["is_shared"] or settings["terms"] != list(TERMS):
+        return None
+    return Outline("deberta.embeddings.", [LAYER.at(f"deberta.encoder.layer.{layer}.")
+                                           for layer in range(settings["layers"])],
+                   "pooler.dense", "classifier", settings["head_activation"],
+                   has_places=settings["absolute_positions"], has_segments=False,
+                   relative=Terms("deberta.encoder.rel_embeddings",
+                                  "deberta.encoder.LayerNorm" if relative["is_normed"] else "",
+                                  partial(relative_rows, relative=relative)))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from model.families.mpnet import LAYER, buckets
-from model.native.outline import Outline, Relative
+from model.native.outline import Biases, Outline
 from model.programs.ends import Embeddings, Head, positions_past_padding
 from model.programs.packing import KEY_STEP
 from model.programs.parts import key_masks
@@ -67,4 +67,4 @@ def outline(settings: dict[str, Any]) -> Outline:
                                          for layer in range(settings["layers"])],
                    "classifier.dense", "classifier.out_proj", "tanh", has_segments=False,
                    pad_id=settings["pad_id"],
-                   relative=Relative("mpnet.encoder.relative_attention_bias", buckets))
+                   relative=Biases("mpnet.encoder.relative_attention_bias", buckets))
