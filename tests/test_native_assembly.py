@@ -52,8 +52,9 @@ def test_assembly_leaves_odd_widths_around_a_projection_to_torch(name, change):
 
 @pytest.mark.parametrize("change", [
     {"conv_kernel_size": 3}, {"share_att_key": False}, {"pos_att_type": "c2p"},
-    {"type_vocab_size": 2}, {"relative_attention": False}], ids=str)
-def test_assembly_leaves_deberta_that_is_not_v3_to_torch(change):
+    {"type_vocab_size": 2}, {"relative_attention": False}, {"max_position_embeddings": 513}],
+    ids=str)
+def test_assembly_leaves_deberta_that_is_not_as_v3_is_to_torch(change):
     card, weights = tiny("deberta-v2", **change)
     assert not is_native(card, weights)
     assert build(card, weights).run(texts(card)).shape == (len(texts(card)), 3)

@@ -26,12 +26,12 @@ def vectors():
 
 
 def shape_of(width: int, one_query: bool, heads: int = 3, longest: int = 200,
-             is_biased: bool = False, has_terms: bool = False) -> Attention:
+             has_biases: bool = False, has_terms: bool = False) -> Attention:
     """Queries, keys and values side by side in a row, as a fused product leaves them."""
     hidden = heads * width
     return Attention(heads, width, hidden if one_query else 3 * hidden, 3 * hidden,
                      hidden + 16, longest, one_query,
-                     len(bias_distances(longest, one_query)) if is_biased else 0, has_terms)
+                     has_biases, has_terms)
 
 
 class Rows:
@@ -153,7 +153,7 @@ def test_attention_all_lengths_equals_float64(width, one_query):
 def test_attention_with_biases_all_lengths_equals_float64(width, heads, longest, one_query):
     """Biases that outweigh most products, so scores reach 12 and weights are that less exact; one
     that is taken from beside its place would be off by 1."""
-    shape = shape_of(width, one_query, heads, longest, is_biased=True)
+    shape = shape_of(width, one_query, heads, longest, has_biases=True)
     lengths = [*range(1, 41), 64, 130]
     fused, starts, queries = random_texts(shape, lengths)
     biases = np.random.default_rng(1).normal(0, 2, (heads, 2 * FAR))

@@ -7,7 +7,7 @@ from typing import Any
 from model.native.activations import HERE
 from model.native.cpu import integer_products
 from model.native.network import Network
-from model.native.outline import Outline
+from model.native.outline import Outline, Terms
 from model.native.program import NativeProgram, most_rows
 from model.native.sums import ROWS, TILE
 from model.native.weights import Weights
@@ -15,6 +15,9 @@ from model.programs.image import Image
 
 PRECISIONS = ("fp32", "int8")
 WIDEST_HEAD = 128
+# Of texts whose attention has terms of distances: each layer's tables hold a row for each distance,
+# which is 6 MiB in a network of 768 columns.
+LONGEST_WITH_TERMS = 512
 
 
 def is_fit(settings: dict[str, Any], outline: Outline, precision: str) -> bool:
@@ -27,6 +30,8 @@ def is_fit(settings: dict[str, Any], outline: Outline, precision: str) -> bool:
             and hidden // heads <= WIDEST_HEAD and settings["intermediate"] % TILE == 0
             and settings.get("embedding_size", hidden) % TILE == 0
             and not (is_grouped and hidden % ROWS)
+            and not (isinstance(outline.relative, Terms)
+                     and settings["max_position_embeddings"] > LONGEST_WITH_TERMS)
             and {settings["activation"], outline.head_activation} <= HERE)
 
 

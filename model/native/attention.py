@@ -111,7 +111,7 @@ def _emit_short_weights(a: Assembler, shape: Attention, keys: int) -> None:
     a.mov(R10, shape.heads)
     a.label(head)
     rows = -(-keys // 4) * 4
-    if shape.bias_stride:
+    if shape.has_biases:
         _emit_short_biases(a, shape, scores, rows)
     else:
         for score in scores:

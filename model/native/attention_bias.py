@@ -10,7 +10,7 @@ from model.native.operands import R10, Gpr, Mem, at
 
 
 def bias_distances(longest: int, one_query: bool) -> np.ndarray:
-    """int64 [bias_stride]: for each column of a head's biases, how far the key is behind the query.
+    """int64: for each column of a head's biases, how far the key is behind the query.
 
     A vector of scores finds its biases side by side: of one key and queries ever farther on, or,
     of one query, the text's first, keys ever farther on.
@@ -21,14 +21,18 @@ def bias_distances(longest: int, one_query: bool) -> np.ndarray:
 
 def emit_head_biases(a: Assembler, shape: Attention, target: Gpr) -> None:
     """`target` becomes what head_bias counts from, for the head of which R10 heads are left."""
-    a.imul(target, R10, -4 * shape.bias_stride)
+    a.imul(target, R10, -4 * _stride(shape))
     a.add(target, BIASED_ATTENTION.of("biases"))
 
 
 def head_bias(shape: Attention, base: Gpr, distance: int) -> Mem:
     """The head's biases of this distance, key - query, and those after it."""
     column = distance if shape.one_query else _reach(shape.longest) - distance
-    return at(base, 4 * (shape.heads * shape.bias_stride + column))
+    return at(base, 4 * (shape.heads * _stride(shape) + column))
+
+
+def _stride(shape: Attention) -> int:
+    return len(bias_distances(shape.longest, shape.one_query))
 
 
 def _reach(longest: int) -> int:

@@ -46,7 +46,7 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     a.mov(RAX, RBP)
     a.mov(R8, RDX)
     a.mov(R14, R12)
-    if shape.bias_stride:
+    if shape.has_biases:
         emit_head_biases(a, shape, R11)
     if shape.has_terms:
         emit_head_terms(a, shape, R11)
@@ -58,14 +58,14 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
             a.cmp(R14, QUAD * quads)
             a.jg(more)
         scores = _emit_products(a, shape, query, QUAD * quads)
-        if shape.bias_stride:
+        if shape.has_biases:
             a.vaddps(scores, scores, head_bias(shape, R11, 0))
         a.vmaxps(BEST, BEST, scores, mask=K1)
         a.vmovups_to(at(RAX), scores)
         if quads < LANES // QUAD:
             a.jmp(ready)
             a.label(more)
-    if shape.bias_stride:
+    if shape.has_biases:
         a.add(R11, 4 * LANES)
     if shape.has_terms:
         a.add(R11, 4 * LANES * 2 * shape.width)

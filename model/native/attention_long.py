@@ -57,7 +57,7 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     R11: parts left, R15: the part's keys.
     """
     part = a.fresh("part")
-    if shape.bias_stride:
+    if shape.has_biases:
         _emit_biases(a, shape)
     if shape.has_terms:  # RCX: those of the queries and of keys after the last
         a.push(RCX)
@@ -66,7 +66,7 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
         a.shl(R15, 2)
         a.sub(RCX, R15)
     a.mov(R15, RDX)
-    a.mov(R11, -1 if shape.bias_stride else 0)
+    a.mov(R11, -1 if shape.has_biases else 0)
     a.kmovw(K1, R11)
     a.mov(R11, shape.vectors)
     a.label(part)

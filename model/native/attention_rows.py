@@ -15,8 +15,8 @@ SUMS = 24   # registers for sums; the rest hold weights and values
 
 # Addresses: `texts` of an int64 count; `starts` and `lengths` int64 [texts], a text's first row and
 # how many; `queries`, `keys`, `values`, `out` float32, row 0, column 0 of head 0; `scratch` float32
-# [scratch_floats(shape)]; `biases` float32 [heads, bias_stride];
-# `terms` of attention_terms.terms_of.
+# [scratch_floats(shape)]; `biases` float32 [heads, attention_bias.bias_distances]; `terms` as
+# attention_terms.terms_of makes them.
 ATTENTION = Fields("texts", "starts", "lengths", "queries", "keys", "values", "out", "scratch")
 BIASED_ATTENTION = Fields(*ATTENTION.names, "biases")
 TERMS_ATTENTION = Fields(*ATTENTION.names, "terms")
@@ -30,9 +30,9 @@ class Attention:
     With `one_query` text b asks once, with row b of queries for row b of out; else all its tokens
     ask, and queries and out have its rows.
 
-    With `bias_stride`, in float32, the product of a query and a key begins with a bias: the head's
-    for their distance, times √width. Columns are attention_bias.bias_distances'.
-    Or `has_terms`, those of attention_terms; the scale is then that of three sums.
+    With `has_biases` each product of a query and a key begins with its head's bias for their
+    distance, times √width. With `has_terms` it is one of the three that attention_terms tells of,
+    and their sum is divided by √(3 · width). A shape has one of them at most.
     """
 
     heads: int
@@ -42,14 +42,14 @@ class Attention:
     out_stride: int
     longest: int
     one_query: bool
-    bias_stride: int = 0
+    has_biases: bool = False
     has_terms: bool = False
 
     @property
     def fields(self) -> Fields:
         if self.has_terms:
             return TERMS_ATTENTION
-        return BIASED_ATTENTION if self.bias_stride else ATTENTION
+        return BIASED_ATTENTION if self.has_biases else ATTENTION
 
     @property
     def vectors(self) -> int:

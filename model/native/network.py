@@ -179,8 +179,7 @@ class Network:
         positions = self._positions.words(names, is_first)
         shape = Attention(heads, self._hidden // heads, _floats(queries), _floats(keys),
                           _floats(self._mixed), self._settings["max_position_embeddings"],
-                          is_first, len(positions["biases"][0]) if "biases" in positions else 0,
-                          "terms" in positions)
+                          is_first, "biases" in positions, "terms" in positions)
         if scratch_floats(shape) > self._scratch.size:
             self._scratch = aligned(np.zeros(scratch_floats(shape), dtype=np.float32))
         words = {"texts": self.inputs.texts, "starts": self.inputs.starts,

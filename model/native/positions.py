@@ -43,7 +43,7 @@ class Positions:
         return {}
 
     def _biases_of(self, relative: Biases, one_query: bool) -> np.ndarray:
-        """float32 [heads, bias_stride]."""
+        """float32 [heads, distances]."""
         table = self._weights.table(f"{relative.table}.weight")
         near = table[relative.rows(bias_distances(self._longest, one_query))]
         return aligned(near.T * np.float32(math.sqrt(self._width)))
