@@ -59,7 +59,7 @@ def _emit_scores(a: Assembler, shape: Attention) -> None:
     part = a.fresh("part")
     if shape.has_biases:
         _emit_biases(a, shape)
-    if shape.has_terms:  # RCX: those of the queries and of keys after the last
+    if shape.has_terms:  # RCX: see attention_terms.query_terms
         a.push(RCX)
         emit_head_terms(a, shape, RCX)
         a.mov(R15, R13)

@@ -44,8 +44,9 @@ def key_terms(shape: Attention, base: Gpr, key: int, term: int, vector: int) -> 
 
 
 def query_terms(shape: Attention, base: Gpr, keys: Gpr, key: int, term: int, place: int) -> Mem:
-    """Of 16 queries: the number `place` of rows of this key, behind which and itself there are
-    `keys` of them, for it and the queries from the first on."""
+    """Of 16 queries: number `place` of each one's row for the next key but `key`, where the
+    register `keys` holds how many are left. `base` is what emit_head_terms gave, less four bytes
+    for each row of queries that is left, these included."""
     reach = len(bias_distances(shape.longest, True))
     column = (shape.width * term + place) * _stride(shape.longest) + reach - key
     return at(base, 4 * (shape.heads * _head_floats(shape) + column), keys, 4)
