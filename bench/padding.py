@@ -6,7 +6,7 @@ The shipped texts as they are (`short`) and the mixed lengths of bench/traffic.j
 arrive in a fixed order and go in batches of 32. One JSON line a figure, nothing is timed:
 
 padding.share   padding as a share of all tokens that products compute; for ours, the rows that fill
-                a batch up to a count that keeps every bit
+                each call up to whole tiles, or to a count that keeps every bit
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from bench.load import SEED, traffic
 from bench.ours import Model
 from loader.errors import CheckpointError
 from model.grid import bucket, buckets
+from model.program import Program
+from model.programs.costs import filler
+from model.programs.packing import cut
 
 MODEL = ROOT / "models" / "sms-spam"
 PROFILE = ROOT / "bench" / "traffic.json"
@@ -48,14 +51,28 @@ def to_buckets(lengths: Sequence[int], most: int) -> int:
     return sum(bucket(length, sizes) for length in lengths)
 
 
-def packed(lengths: Sequence[int], fill: Callable[[int], int]) -> int:
-    """Tokens computed where batches are packed, and `fill` says how many rows for so many."""
-    return sum(fill(sum(batch)) for batch in in_batches(lengths))
+def packed(lengths: Sequence[int], cap: int, fill: Callable[[int], int]) -> int:
+    """Tokens computed where batches are packed into calls of at most `cap` tokens, and `fill` says
+    how many rows a call computes for so many."""
+    return sum(fill(sum(len(row.ids) for row in call)) for batch in in_batches(lengths)
+               for call in cut([filler(length) for length in batch], cap))
 
 
-def shares(lengths: Sequence[int], most: int, fill: Callable[[int], int]) -> dict[str, float]:
+def rows_of(program: Program) -> Callable[[int], int]:
+    """How many rows the products of one call compute for so many tokens."""
+    from model.native.program import NativeProgram  # torch, only now
+    from model.native.sums import TILE, VectorSums
+
+    if not isinstance(program, NativeProgram):
+        return program.plan.fill
+    step = TILE if "amx" in program.facts["kernels"].values() else VectorSums.ROWS
+    return lambda rows: -(-rows // step) * step
+
+
+def shares(lengths: Sequence[int], most: int, cap: int, fill: Callable[[int], int]
+           ) -> dict[str, float]:
     """Padding's share of the computed tokens by way of making batches."""
-    computed = {"firebrick": packed(lengths, fill),
+    computed = {"firebrick": packed(lengths, cap, fill),
                 "sorted": to_longest(sorted(lengths)),
                 "buckets": to_buckets(lengths, most),
                 "arrival": to_longest(lengths),
@@ -79,7 +96,7 @@ def main() -> None:
         texts = traffic(profile, chance)
         chance.shuffle(texts)
         lengths = [len(ids) for ids in model.encode(texts)]
-        found = shares(lengths, model.card["max_tokens"], program.plan.fill)
+        found = shares(lengths, model.card["max_tokens"], program.token_cap, rows_of(program))
         for way, share in found.items():
             emit("padding.share", share, "of tokens", way=way, traffic=name, texts=len(lengths),
                  tokens=sum(lengths), batch=BATCH_TEXTS, model=model.name,

@@ -17,11 +17,14 @@ from tests.tiny_families import CONFIGS, PADDED, SIZES, make_rows, make_tiny
 
 DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "vocab_size": 97,
               "max_position_embeddings": 64}
-# By family: a configuration that machine code fits.
+# Configurations that machine code fits, by family and what else tells them apart.
 FITTING: dict[str, dict[str, Any]] = {
     "bert": SIZES, "distilbert": DISTILBERT, "electra": {**SIZES, "embedding_size": 32},
+    "electra projected": {**SIZES, "embedding_size": 48},
     "roberta": {**PADDED, "type_vocab_size": 1}, "mpnet": PADDED,
-    "albert": {**SIZES, "embedding_size": 48, "hidden_size": 64},
+    "albert": {**SIZES, "embedding_size": 48, "hidden_size": 64, "num_hidden_layers": 3},
+    "albert grouped": {**SIZES, "embedding_size": 32, "num_hidden_layers": 4,
+                       "num_hidden_groups": 2},
     "deberta-v2": CONFIGS["deberta-v2"][0]}
 # Of texts, up to the longest that the configurations take; more tokens than go into one call.
 LENGTHS = (5, 2, 64, 17, 16, 33, 1, 3, 48, 15, 63, 32, 31, 7, 8, 64, 64, 64, 64, 64, 9)
@@ -51,8 +54,9 @@ def torchs(card: dict[str, Any], weights: bytes) -> Program:
 
 def tiny(name: str, *, labels: int = 3, precision: str = "fp32", seed: int = 1, **config: Any
          ) -> tuple[dict[str, Any], bytes]:
-    """The card and the image of the family's fitting configuration with these changes."""
-    return make_tiny(name, {**FITTING[name], **config}, precision=precision, labels=labels,
+    """The card and the image of the fitting configuration `name` with these changes."""
+    family = name.partition(" ")[0]
+    return make_tiny(family, {**FITTING[name], **config}, precision=precision, labels=labels,
                      seed=seed)
 
 

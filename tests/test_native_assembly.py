@@ -13,11 +13,16 @@ from tests.native_programs import FITTING, native, skip_without, texts, tiny, to
 from tests.tiny_families import CONFIGS, SIZES, make_rows, make_tiny
 
 TOLERANCE = 2e-5
-# By what does not fit: changes of BERT's fitting configuration.
-UNFIT = {"a head that is no vector": {"hidden_size": 48, "num_attention_heads": 2},
-         "a head that is too wide": {"hidden_size": 144, "num_attention_heads": 1},
-         "half a vector of intermediate": {"intermediate_size": 72},
-         "odd widths": {"hidden_size": 36, "num_attention_heads": 3, "intermediate_size": 37}}
+# Changes of fitting configurations, by what does not fit.
+UNFIT = {"a head that is no vector": ("bert", {"hidden_size": 48, "num_attention_heads": 2}),
+         "a head that is too wide": ("bert", {"hidden_size": 144, "num_attention_heads": 1}),
+         "half a vector of intermediate": ("roberta", {"intermediate_size": 72}),
+         "half a vector of embeddings": ("electra", {"embedding_size": 24}),
+         "half a group of projected": ("electra projected", {"hidden_size": 80,
+                                                            "num_attention_heads": 5}),
+         "half a group of shared": ("albert", {"hidden_size": 48, "num_attention_heads": 3}),
+         "odd widths": ("bert", {"hidden_size": 36, "num_attention_heads": 3,
+                                 "intermediate_size": 37})}
 
 
 def is_native(card: dict, weights: bytes) -> bool:
@@ -37,7 +42,8 @@ def test_assembly_takes_machine_code_where_it_fits(name, precision):
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("what", UNFIT)
 def test_assembly_leaves_to_torch_what_does_not_fit(what, precision):
-    card, weights = tiny("bert", precision=precision, **UNFIT[what])
+    name, changes = UNFIT[what]
+    card, weights = tiny(name, precision=precision, **changes)
     assert not is_native(card, weights)
     assert build(card, weights).run(texts(card)).shape == (len(texts(card)), 3)
 

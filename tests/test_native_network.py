@@ -112,8 +112,8 @@ def test_network_with_any_number_of_token_types_equals_torch_s(name, types):
 
 @pytest.mark.parametrize("name", FITTING)
 def test_network_with_factors_of_its_own_for_each_product_equals_torch_s(name):
-    card, weights = tiny(name, precision="int8", num_hidden_layers=3) if name != "distilbert" \
-        else tiny(name, precision="int8", n_layers=3)
+    card, weights = tiny(name, precision="int8",
+                         **{"n_layers" if name == "distilbert" else "num_hidden_layers": 4})
     check_model(card, smoothed(weights), "int8")
 
 

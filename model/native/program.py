@@ -80,9 +80,10 @@ class NativeProgram:
         np.concatenate([row.ids for row in rows], out=ids, casting="same_kind")
         np.concatenate([self._places[:size] for size in sizes], out=where)
         unsigned = ids.view(np.uint64)  # then one below zero is very large
-        if unsigned.max() >= self._vocab:
-            raise ValueError(f"a text has the token id {ids[unsigned.argmax()]}, the model's "
-                             f"vocabulary ends before {self._vocab}")
+        largest = unsigned.argmax()     # max() and a comparison with its scalar are slower
+        if unsigned.item(largest) >= self._vocab:
+            raise ValueError(f"a text has the token id {ids[largest]}, the model's vocabulary "
+                             f"ends before {self._vocab}")
         given.tokens[0], given.texts[0] = tokens, len(rows)
         given.lengths[:len(rows)] = sizes
         for text, (row, size) in enumerate(zip(rows, sizes)):
