@@ -105,13 +105,9 @@ class AmxSums:
 
 
 class VectorSums:
-    """Vectors of 16 sums: 8 rows by 32 columns stay in registers.
-
-    Weights are taken in chunks that stay in the first cache while all rows of the block go by.
-    """
+    """Vectors of 16 sums: 8 rows by 32 columns stay in registers."""
 
     ROWS = 8
-    CHUNK = 16  # steps: 32 KB of weights
     works_alone = False
 
     def __init__(self, a: Assembler, steps: int, stride: int, broadcast: str, multiply: str
@@ -123,59 +119,25 @@ class VectorSums:
         pass
 
     def compute(self, tiles: int) -> None:
-        """RBX counts the bytes of inputs that chunks before have done, RBP the steps left. RSI
-        points at the rows' inputs, RDX at their sums; the stack holds the rows left, and the
-        chunk's steps."""
-        a = self._a
-        chunk, rows = a.fresh("chunk"), a.fresh("rows")
-        a.mov(RBX, 0)
-        a.mov(RBP, self._steps)
-        a.label(chunk)
-        a.mov(RCX, RBP)
-        a.mov(RAX, self.CHUNK)
-        a.cmp(RCX, RAX)
-        a.cmovg(RCX, RAX)
-        a.lea(RSI, at(R14, 0, RBX))
-        a.mov(RDX, RSP)
-        a.push(RCX, R13)
-        a.label(rows)
-        self._add_products()
-        a.mov(RCX, at(RSP, 8))
-        a.shl(RCX, STEP.bit_length() - 1)
-        a.sub(RSI, RCX)
-        a.add(RSI, self.ROWS * self._stride)
-        a.add(RDX, self.ROWS * SUMS_STRIDE)
-        a.sub(at(RSP), self.ROWS)
-        a.jg(rows)
-        a.pop(RAX, RAX)
-        a.add(RBX, RCX)
-        a.sub(RBP, self.CHUNK)
-        a.jg(chunk)
-
-    def end(self) -> None:
-        pass
-
-    def _add_products(self) -> None:
-        """A chunk's products to the sums of 8 rows. RAX points at weights, RCX counts steps."""
-        a = self._a
+        """RSI points at the rows' inputs, RDX at their sums, RAX at the weights and RCX counts
+        steps; the stack holds the rows left."""
+        a, stride = self._a, self._stride
         sums, weights, one_input = ZMM[0:2 * self.ROWS], ZMM[16:18], ZMM[18]
-        further, step = a.fresh("further"), a.fresh("step")
+        rows, step = a.fresh("rows"), a.fresh("step")
+        a.mov(RSI, R14)
+        a.mov(RDX, RSP)
+        a.push(R13)
+        a.label(rows)
         for register in sums:
             a.vpxord(register, register, register)
-        a.cmp(RBX, 0)
-        a.je(further)
-        for place, register in enumerate(sums):
-            a.vmovups(register, at(RDX, place * STEP))
-        a.label(further)
-        a.imul(RAX, RBX, GROUP_BYTES // STEP)
-        a.add(RAX, R15)
-        a.mov(RCX, at(RSP, 8))
+        a.mov(RAX, R15)
+        a.mov(RCX, self._steps)
         a.label(step)
         for place in range(TILE):
             for half in range(2):
                 a.vmovups(weights[half], at(RAX, place * STEP + half * TILE_BYTES))
             for row in range(self.ROWS):
-                self._broadcast(one_input, at(RSI, row * self._stride + 4 * place))
+                self._broadcast(one_input, at(RSI, row * stride + 4 * place))
                 for half in range(2):
                     self._multiply(sums[2 * row + half], one_input, weights[half])
         a.add(RSI, STEP)
@@ -184,6 +146,14 @@ class VectorSums:
         a.jg(step)
         for place, register in enumerate(sums):
             a.vmovups_to(at(RDX, place * STEP), register)
+        a.add(RSI, self.ROWS * stride - self._steps * STEP)
+        a.add(RDX, self.ROWS * SUMS_STRIDE)
+        a.sub(at(RSP), self.ROWS)
+        a.jg(rows)
+        a.pop(RAX)
+
+    def end(self) -> None:
+        pass
 
 
 def sums_of(unit: str, a: Assembler, steps: int, stride: int) -> Sums:
