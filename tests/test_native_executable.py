@@ -99,13 +99,27 @@ def test_executable_function_outlives_many_others():
 
 
 def test_executable_system_that_forbids_it_is_an_os_error(monkeypatch):
-    def refuse(*_what: object) -> int:
-        ctypes.set_errno(errno.EACCES)
-        return -1
-    monkeypatch.setattr(executable, "_mprotect", refuse)
-    with pytest.raises(OSError, match="cannot be made executable") as caught:
+    def refuse(*_what: object, **_more: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    before = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(executable.mmap, "mmap", refuse)
+    with pytest.raises(OSError):
         small()
-    assert caught.value.errno == errno.EACCES
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_executable_runs_where_written_memory_must_not():
+    """PR_SET_MDWE (Linux 6.3), what systemd's MemoryDenyWriteExecute asks for."""
+    child = os.fork()
+    if child == 0:
+        if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):
+            os._exit(2)
+        os._exit(0 if run(small(), "triple", 5) == 15 else 1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == 2:
+        pytest.skip("this kernel has no PR_SET_MDWE")
+    assert status == 0
 
 
 def test_executable_constants_are_read_beside_the_code():

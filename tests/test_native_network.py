@@ -209,3 +209,13 @@ def test_network_keeps_a_label_that_is_no_number_to_itself(precision):
     found = native(card, file_bytes(arrays)).run(rows)
     assert np.isnan(found[:, 1]).all()
     assert np.array_equal(found[:, ::2], native(card, weights).run(rows)[:, ::2])
+
+
+def test_network_of_huge_scores_equals_torch_s():
+    """Rounding such a product is more than all that the powers of its differences tell."""
+    card, weights = tiny("bert")
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    arrays = changed(weights)
+    sharp = file_bytes({**arrays, name: arrays[name] * np.float32(1e12)})
+    rows = texts(card)
+    check_near(native(card, sharp).run(rows), torchs(card, sharp).run(rows), "fp32")

@@ -38,7 +38,7 @@ def is_fit(settings: dict[str, Any], outline: Outline, precision: str) -> bool:
 def program(card: dict[str, Any], image: Image, outline: Outline, precision: str
             ) -> NativeProgram:
     """The program of a model for which machine code is fit. Raises OSError where the system lets no
-    process run memory that it has written."""
+    file in memory run."""
     network = Network(Weights(image, integer_products().kind), outline, card["settings"],
                       len(card["labels"]), most_rows(card["max_tokens"]))
     return NativeProgram(card, precision, network, outline)

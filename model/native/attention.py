@@ -161,19 +161,18 @@ def _emit_short_biases(a: Assembler, shape: Attention, scores: tuple[Zmm, ...], 
 def _emit_weights(a: Assembler, scores: tuple[Zmm, ...], free: tuple[Zmm, ...],
                   scale: float) -> None:
     """Scores become powers, lane by lane, and go to RAX; after the last come the inverse sums."""
-    best, negative, *_ = free
+    best, inverse, *_ = free
     _emit_pairwise(a, a.vmaxps, scores, free)
-    a.vmulps(negative, best, a.number(-scale))
-    a.vbroadcastss(best, a.number(scale))
-    for score in scores:
-        a.vfmadd213ps(score, best, negative)
+    for score in scores:  # less the best first: a product's rounding may be more than all powers
+        a.vsubps(score, score, best)
+        a.vmulps(score, score, a.number(scale))
     emit_powers_of_two(a, scores, free)
     for key, score in enumerate(scores):
         a.vmovups_to(at(RAX, 4 * LANES * key), score)
     _emit_pairwise(a, a.vaddps, scores, free)
-    a.vbroadcastss(negative, a.number(1.0))
-    a.vdivps(negative, negative, best)
-    a.vmovups_to(at(RAX, 4 * LANES * len(scores)), negative)
+    a.vbroadcastss(inverse, a.number(1.0))
+    a.vdivps(inverse, inverse, best)
+    a.vmovups_to(at(RAX, 4 * LANES * len(scores)), inverse)
 
 
 def _emit_pairwise(a: Assembler, operation: Callable[[Zmm, Zmm, Zmm], None],

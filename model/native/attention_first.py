@@ -13,7 +13,7 @@ from model.native.operands import (K1, R8, R9, R10, R11, R12, R13, R14, R15, RAX
                                    RSI, ZMM, Zmm, at)
 
 QUAD = 4
-BEST, TOTAL, SCALE, NEGATIVE = ZMM[28:32]
+BEST, TOTAL, SCALE = ZMM[28:31]
 
 
 def emit_first(a: Assembler, shape: Attention) -> None:
@@ -136,14 +136,14 @@ def _emit_weights(a: Assembler, shape: Attention) -> None:
     """Scores in scratch become powers, their sum is in all lanes of TOTAL."""
     again, (power, *free) = a.fresh("again"), ZMM[:3]
     a.vbroadcastss(SCALE, a.number(shape.scale))
-    a.vmulps(NEGATIVE, BEST, a.number(-shape.scale))
     a.vpxord(TOTAL, TOTAL, TOTAL)
     a.mov(RAX, RBP)
     a.mov(R14, R12)
     a.label(again)
     _emit_mask(a)
     a.vmovups(power, at(RAX))
-    a.vfmadd213ps(power, SCALE, NEGATIVE)
+    a.vsubps(power, power, BEST)  # first, see attention._emit_weights
+    a.vmulps(power, power, SCALE)
     emit_powers_of_two(a, [power], free)
     a.vaddps(TOTAL, TOTAL, power, mask=K1)
     a.vmovups_to(at(RAX), power)

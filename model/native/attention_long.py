@@ -143,7 +143,7 @@ def _emit_biases(a: Assembler, shape: Attention) -> None:
 def _emit_weights(a: Assembler, shape: Attention) -> None:
     """Scores in scratch become powers, and after the last of them come the inverse sums."""
     bests, totals, values = ZMM[0:STEP], ZMM[4:4 + STEP], ZMM[8:8 + STEP]
-    scale, negative, free = ZMM[12], ZMM[13], ZMM[14:14 + 2 * STEP]
+    scale, free = ZMM[12], ZMM[14:14 + 2 * STEP]
     for best in bests:
         a.vmovups(best, at(RBP))
 
@@ -155,7 +155,8 @@ def _emit_weights(a: Assembler, shape: Attention) -> None:
         for key, value in enumerate(values[:count]):
             a.vmovups(value, at(RAX, 4 * LANES * key))
         for value in values[:count]:
-            a.vfmadd213ps(value, scale, negative)
+            a.vsubps(value, value, bests[0])  # first, see attention._emit_weights
+            a.vmulps(value, value, scale)
         emit_powers_of_two(a, values[:count], free)
         for key, (value, total) in enumerate(zip(values[:count], totals)):
             a.vaddps(total, total, value)
@@ -164,7 +165,6 @@ def _emit_weights(a: Assembler, shape: Attention) -> None:
     _emit_over_keys(a, take_best)
     for first, second in ((0, 1), (2, 3), (0, 2)):
         a.vmaxps(bests[first], bests[first], bests[second])
-    a.vmulps(negative, bests[0], a.number(-shape.scale))
     a.vbroadcastss(scale, a.number(shape.scale))
     for total in totals:
         a.vpxord(total, total, total)

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_mprotect = _libc.mprotect
-_mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+import numpy as np
 
 
 class Executable:
-    """Code in pages that can be read and run, and no longer written; forks share them."""
+    """Code in pages that can be read and run and were never writable; forks share them.
+
+    They are of a file in memory, since a process that may not make written memory executable, as
+    under systemd's MemoryDenyWriteExecute, may map a file to run.
+    """
 
     def __init__(self, code: bytes, labels: dict[str, int]) -> None:
-        """Raises OSError where the system lets no process run memory that it has written."""
-        self._pages = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._pages[:] = code
-        self._begin = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
+        """Raises OSError where the system lets no file in memory run."""
+        file = os.memfd_create("machine code")
+        try:
+            with open(file, "wb", closefd=False) as written:
+                written.write(code)
+            self._pages = np.frombuffer(mmap.mmap(
+                file, len(code), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC),
+                dtype=np.uint8)
+        finally:
+            os.close(file)
         self._labels = labels
-        size = -(-len(code) // mmap.PAGESIZE) * mmap.PAGESIZE
-        if _mprotect(self._begin, size, mmap.PROT_READ | mmap.PROT_EXEC):
-            number = ctypes.get_errno()
-            raise OSError(number, "memory cannot be made executable here")
 
     def address(self, label: str) -> int:
         """Where the label is in this process and its forks."""
-        return self._begin + self._labels[label]
+        return self._pages.ctypes.data + self._labels[label]
 
     def function(self, label: str) -> ctypes._CFuncPtr:
         """The function there: it takes one pointer, gives nothing, and holds no lock of Python's.

@@ -126,8 +126,11 @@ class Network:
         if outline.has_segments:
             segments = self._weights.table(f"{outline.embeddings}token_type_embeddings.weight")
             self.segment_step = len(self.places)
-            self.places = aligned((segments[:, None] + self.places[None]).reshape(
-                -1, words.shape[1]))
+            count = len(segments) * len(self.places)
+            sums = rows(count, words.shape[1])[:count]
+            np.add(segments[:, None], self.places[None],
+                   out=sums.reshape(len(segments), *self.places.shape))
+            self.places = sums
         self.vocab = len(words)
         if outline.projection:
             projection = self._product_of(outline.projection)

@@ -33,7 +33,7 @@ def assemble(network: Callable[[Weights, dict[str, Any], int], nn.Module], card:
     outlined = outline(settings) if outline else None
     if outlined and not plan.needs_products \
             and native.is_fit(settings, outlined, plan.precision):
-        with contextlib.suppress(OSError):  # a system that runs no memory that was written
+        with contextlib.suppress(OSError):  # a system that runs no file in memory
             return native.program(card, image, outlined, plan.precision)
     with torch.inference_mode():
         weights = Weights(image, plan, settings["layer_norm_eps"])
