@@ -40,6 +40,12 @@ class Load:
     socket_errors: int = 0
     responses: int = 0
 
+    @property
+    def served_per_s(self) -> float:
+        """Of the requests, those that were answered 2xx: a refusal costs next to nothing."""
+        refused = sum(self.others.values()) / self.responses if self.responses else 0.0
+        return self.requests_per_s * (1 - refused)
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -63,8 +63,8 @@ def measure_ratio(server: Server, model: str, texts: Path, engines: int, rounds:
             took = time.perf_counter() - begun
             shares.append((server.cpu_seconds("dispatcher") - spent) / took)
             clients.append((_children_s() - client_spent) / took)
-            served.append(load.requests_per_s)
-            ratios.append(load.requests_per_s / offline_rates[-1])
+            served.append(load.served_per_s)
+            ratios.append(load.served_per_s / offline_rates[-1])
             usual = drive(server.url, texts, ENGINE_CONNECTIONS, seconds)
             p50s.append(usual.p50_ms)
             p99s.append(usual.p99_ms)

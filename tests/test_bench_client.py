@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench import client, figures
-from bench.client import Driver, drive, post, read_answer, read_texts, sample
+from bench.client import Driver, Load, drive, post, read_answer, read_texts, sample
 from bench.figures import ROOT
 from bench.running import Program
 
@@ -82,6 +82,12 @@ def url_of(server: Quiet) -> str:
 
 def test_client_read_texts_takes_last_column_and_leaves_out_empty(texts):
     assert set(read_texts(texts)) == EXPECTED
+
+
+def test_client_refused_requests_are_not_served():
+    load = Load("own", 1000.0, 1.0, 2.0, {"429": 150, "503": 50}, 0, 800)
+    assert load.served_per_s == 750.0
+    assert Load("own", 1000.0, 1.0, 2.0, {}, 0, 800).served_per_s == 1000.0
 
 
 @pytest.mark.parametrize("kind", ["wrk", "own"])

@@ -156,7 +156,7 @@ def report(rounds: Mapping[str, Sequence[Round]], servers: Mapping[str, Under],
         loads = [one.load for one in found]
         more = dict(server=name, connections=ENGINE_CONNECTIONS, client=loads[0].client,
                     setup=servers[name].setup, **facts)
-        rates = [load.requests_per_s for load in loads]
+        rates = [load.served_per_s for load in loads]
         emit("peers.requests_per_s", median(rates), "1/s", rates, others=_others(loads),
              socket_errors=sum(load.socket_errors for load in loads), **more)
         for figure, runs in (("p50_ms", [load.p50_ms for load in loads]),
@@ -164,7 +164,7 @@ def report(rounds: Mapping[str, Sequence[Round]], servers: Mapping[str, Under],
                              ("cpu_ms", [one.cpu_ms for one in found])):
             emit(f"peers.{figure}", median(runs), "ms", runs, **more)
         if name != OURS:
-            ratios = [ours.load.requests_per_s / max(theirs.load.requests_per_s, 1e-3)
+            ratios = [ours.load.served_per_s / max(theirs.load.served_per_s, 1e-3)
                       for ours, theirs in zip(rounds[OURS], found)]
             emit("peers.ratio", median(ratios), "x", ratios, **more)
 

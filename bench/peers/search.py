@@ -53,7 +53,7 @@ def search(standing: Standing, store: Path, peer: str, traffic: str, texts: Path
 
 
 def _rate(under: Under, texts: Path) -> float:
-    return under.round(texts, ENGINE_CONNECTIONS, TRIAL_S).load.requests_per_s
+    return under.round(texts, ENGINE_CONNECTIONS, TRIAL_S).load.served_per_s
 
 
 def _read(store: Path) -> dict:
