@@ -36,11 +36,17 @@ class Guarded:
         assert all((guard == SENTINEL).all() for guard in self._guards)
 
 
+def skip_without(unit: str = "") -> None:
+    """Skips the test where there is no machine code, or not with this unit."""
+    found = cpu.integer_products()
+    if not found.kind or unit == "amx" and found.kind != "amx":
+        pytest.skip(found.reason)
+
+
 def run_code(emit: Callable[[Assembler, Fields], None], arrays: dict[str, np.ndarray]) -> None:
     """Runs what `emit` puts at the label "kernel" once, with guarded copies of these arrays, into
     which results are written back. Skips the test where the CPU lacks what it takes."""
-    if not cpu.integer_products().kind:
-        pytest.skip(cpu.integer_products().reason)
+    skip_without()
     fields, a, memory = Fields(*arrays), Assembler(), Guarded()
     emit(a, fields)
     code = Executable(*a.finish())

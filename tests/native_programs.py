@@ -13,6 +13,7 @@ from model.families.table import build
 from model.native import assembly, cpu
 from model.native.program import NativeProgram
 from model.program import Program, Row
+from tests.guarded import skip_without
 from tests.tiny_families import CONFIGS, PADDED, SIZES, make_rows, make_tiny
 
 DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "vocab_size": 97,
@@ -28,13 +29,6 @@ FITTING: dict[str, dict[str, Any]] = {
     "deberta-v2": CONFIGS["deberta-v2"][0]}
 # Of texts, up to the longest that the configurations take; more tokens than go into one call.
 LENGTHS = (5, 2, 64, 17, 16, 33, 1, 3, 48, 15, 63, 32, 31, 7, 8, 64, 64, 64, 64, 64, 9)
-
-
-def skip_without(unit: str = "") -> None:
-    """Skips the test where there is no machine code, or not with this unit."""
-    found = cpu.integer_products()
-    if not found.kind or unit == "amx" and found.kind != "amx":
-        pytest.skip(found.reason)
 
 
 def native(card: dict[str, Any], weights: bytes, unit: str = "") -> NativeProgram:

@@ -9,10 +9,10 @@ import torch
 from model.native.activations import PIECES, SMOOTH, Activation, fit, piece_edges
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
-from model.native.cpu import integer_products
 from model.native.executable import Executable
 from model.native.operands import RCX, RDX, RSI, ZMM, at
 from model.programs.parts import LEAST, activate
+from tests.guarded import skip_without
 
 BLOCK = Fields("count", "x", "y")
 # The largest error that may be, of float64; what the module's docstring says.
@@ -22,8 +22,7 @@ NAMES = tuple(ERRORS)
 
 def run(name: str, x: np.ndarray) -> np.ndarray:
     """The activation of float32 [N], where N is a multiple of 16, over vectors one by one."""
-    if not integer_products().kind:
-        pytest.skip(integer_products().reason)
+    skip_without()
     activation, a = Activation(name), Assembler()
     a.label("all")
     a.mov(RCX, BLOCK.of("count"))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from model.native import cpu
 from model.native.assembler import Assembler
 from model.native.attention import SHORT, Attention, emit_attention, scratch_floats
 from model.native.attention_bias import bias_distances
 from model.native.attention_terms import terms_of
 from model.native.executable import Executable
+from tests.guarded import skip_without
 
 SPARE = 32  # rows that may be read past the end
 FAR = 160   # distances of keys from queries, at most
@@ -20,9 +20,7 @@ LENGTHS = [*range(1, 41), 64, 127, 200]
 
 @pytest.fixture(autouse=True)
 def vectors():
-    products = cpu.integer_products()
-    if not products.kind:
-        pytest.skip(products.reason)
+    skip_without()
 
 
 def shape_of(width: int, one_query: bool, heads: int = 3, longest: int = 200,

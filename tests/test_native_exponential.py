@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from model.native import cpu
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
 from model.native.executable import Executable
 from model.native.exponential import emit_powers_of_two
 from model.native.operands import RCX, RDX, ZMM, at
+from tests.guarded import skip_without
 
 FIELDS = Fields("steps", "values")
 TOGETHER = 5
@@ -17,9 +17,7 @@ TOGETHER = 5
 @pytest.fixture(scope="module")
 def powers():
     """float32 → 2 to its power, five vectors at a time with registers for two."""
-    products = cpu.integer_products()
-    if not products.kind:
-        pytest.skip(products.reason)
+    skip_without()
     a = Assembler()
     a.label("powers")
     a.mov(RCX, FIELDS.of("steps"))

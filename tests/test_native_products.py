@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.native import cpu
 from model.native.products import Product, emit_product, packed_columns, packed_weight
 from model.native.sums import ROWS, STEP
-from tests.guarded import run_code
+from tests.guarded import run_code, skip_without
 
 UNITS = ("amx", "vnni", "avx512")
 SHAPES = ((64, 32), (128, 384), (384, 1152), (100, 48), (1536, 16), (16, 6))  # inputs, outputs
@@ -21,9 +20,7 @@ class Case:
 
     def __init__(self, unit: str, inputs: int, outputs: int, rows: int, residual: bool = False,
                  seed: int = 0) -> None:
-        available = cpu.integer_products()
-        if not available.kind or unit == "amx" and available.kind != "amx":
-            pytest.skip(available.reason)
+        skip_without(unit)
         rng = np.random.default_rng([seed, inputs, outputs])
         bias = rng.standard_normal(outputs).astype(np.float32)
         self.outputs, wide_stride = outputs, -(-outputs // ROWS) * ROWS * 4

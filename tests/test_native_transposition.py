@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from model.native import cpu
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
 from model.native.executable import Executable
 from model.native.operands import RAX, RDX, ZMM, at
 from model.native.transposition import column_lane, emit_columns
+from tests.guarded import skip_without
 
 FIELDS = Fields("rows", "columns")
 REGISTERS = {4: 7, 8: 11, 12: 14, 16: 17}
@@ -16,9 +16,7 @@ REGISTERS = {4: 7, 8: 11, 12: 14, 16: 17}
 
 @pytest.mark.parametrize("count", [4, 8, 12, 16])
 def test_columns_hold_all_rows_in_their_lanes(count):
-    products = cpu.integer_products()
-    if not products.kind:
-        pytest.skip(products.reason)
+    skip_without()
     a = Assembler()
     a.label("columns")
     a.mov(RAX, FIELDS.of("rows"))

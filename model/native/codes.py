@@ -21,7 +21,7 @@ from model.native.columns import (Columns, across, codes_stride, fold, groups_of
                                   spread_rows, sweep)
 from model.native.operands import K1, R9, R10, R11, RAX, RCX, RSI, ZMM, Gpr, Zmm, at
 
-TWO_SIDED_STEPS, TWO_SIDED_REACH = 127.0, 1e-10
+TWO_SIDED_STEPS, TWO_SIDED_ZERO, TWO_SIDED_REACH = 127.0, 128, 1e-10
 ABOVE, BELOW = 238, 16  # one-sided steps above zero and below
 
 CODES, REACHES, FACTORS = R9, R10, R11  # this row's codes and reach; the factors
@@ -101,7 +101,7 @@ def emit_coding_start(a: Assembler, fields: Fields, coding: Coding) -> None:
     # Packing takes a quarter of each of four vectors in turn; this puts them in a line.
     places = np.arange(16)
     a.vmovups(ORDER, a.constant((places % 4 * 4 + places // 4).astype("<i4").tobytes()))
-    zero_point = bytes([BELOW, 0]) * 2 if coding.least < 0 else bytes([128]) * 4
+    zero_point = bytes([BELOW, 0]) * 2 if coding.least < 0 else bytes([TWO_SIDED_ZERO]) * 4
     a.vpbroadcastd(ZERO_POINT, a.constant(zero_point))
 
 

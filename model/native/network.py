@@ -250,7 +250,7 @@ class Network:
         coding = _coding_of(following) if following.is_coded else None
         width = at.x.shape[1]
         words = {"gain": self._weights.vector(f"{name}.weight"),
-                 "shift": self._weights.shift(name, width), "x": at.x}
+                 "shift": self._weights.shift(name), "x": at.x}
         if coding:
             words |= {"codes": at.codes, "reaches": at.reaches, **_factors(following)}
         norm = Norm(width, self._settings["layer_norm_eps"], coding)

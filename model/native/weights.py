@@ -7,15 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from model.native.codes import ABOVE, BELOW, TWO_SIDED_STEPS, TWO_SIDED_ZERO
 from model.native.memory import aligned
 from model.native.products import packed_columns, packed_weight
 from model.native.sums import ROWS, STEP
 from model.programs.image import Image
 from model.programs.probe import LIMITS
-
-# Steps and zero points of codes as in model.programs.int8: of inputs with both signs, and of those
-# that are hardly below zero.
-TWO_SIDED, ONE_SIDED = (127, 128), (238, 16)
 
 
 class Weight(NamedTuple):
@@ -68,26 +65,19 @@ class Weights:
         """float32 [N]."""
         return aligned(self._image.widened(name).numpy())
 
-    def shift(self, name: str, width: int) -> np.ndarray:
-        """Of the norm `name`, float32 [width]: zeros where it has none."""
-        if self._image.has(f"{name}.bias"):
-            return self.vector(f"{name}.bias")
-        return aligned(np.zeros(width, dtype=np.float32))
+    def shift(self, name: str) -> np.ndarray:
+        """Of the norm `name`, float32 [N]: zeros where it has none."""
+        return aligned(self._image.bias(name).numpy())
 
     def normalised(self, x: np.ndarray, name: str, eps: float) -> np.ndarray:
         """The LayerNorm `name` of constants, float32."""
         centred = x - x.mean(1, keepdims=True)
         deviation = np.sqrt(np.square(centred).mean(1, keepdims=True) + np.float32(eps))
-        return centred / deviation * self.vector(f"{name}.weight") + self.shift(name, x.shape[1])
+        return centred / deviation * self.vector(f"{name}.weight") + self.shift(name)
 
     def transformed(self, x: np.ndarray, name: str) -> np.ndarray:
         """x · Wᵀ + b of the product `name` for constants, in float32 whatever the weight has."""
-        weight = self._image.widened(f"{name}.weight").numpy()
-        if self._image.is_quantised(f"{name}.weight"):
-            weight = weight * self._image.widened(f"{name}.scales").numpy()[:, None]
-            if self._image.has(f"{name}.divisors"):
-                weight = weight / self._image.widened(f"{name}.divisors").numpy()
-        return x @ weight.T + self._bias(name)
+        return x @ self._image.wide_weight(name).numpy().T + self._image.bias(name).numpy()
 
     def table(self, name: str) -> np.ndarray:
         """float32 [rows, width], without a copy where it is stored so."""
@@ -102,14 +92,14 @@ class Weights:
         return self._products[key]
 
     def _made(self, names: Sequence[str], least: float) -> Weight:
-        bias = np.concatenate([self._bias(name) for name in names])
+        bias = np.concatenate([self._image.bias(name).numpy() for name in names])
         if not all(self._image.is_quantised(f"{name}.weight") for name in names):
             values = self._joined(names, "weight")
             return Weight("fp32", "avx512", values.shape[1], values.shape[0],
                           packed_weight(values), aligned(packed_columns(bias)), None, least)
         values = np.concatenate([self._image.stored(f"{name}.weight").numpy() for name in names])
         kind = "int7" if np.abs(values).max() <= LIMITS["int7"] else "int8"
-        steps, zero_point = ONE_SIDED if least < 0 else TWO_SIDED
+        steps, zero_point = (ABOVE, BELOW) if least < 0 else (TWO_SIDED_STEPS, TWO_SIDED_ZERO)
         columns = packed_columns(bias, self._joined(names, "scales") / np.float32(steps),
                                  -zero_point * values.sum(1, dtype=np.int32))
         divisors = f"{names[0]}.divisors"
@@ -121,8 +111,3 @@ class Weights:
     def _joined(self, names: Sequence[str], part: str) -> np.ndarray:
         """float32, one below the other."""
         return np.concatenate([self._image.widened(f"{name}.{part}").numpy() for name in names])
-
-    def _bias(self, name: str) -> np.ndarray:
-        if self._image.has(f"{name}.bias"):
-            return self._image.widened(f"{name}.bias").numpy()
-        return np.zeros(len(self._image.stored(f"{name}.weight")), dtype=np.float32)

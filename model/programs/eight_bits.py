@@ -123,9 +123,7 @@ class CodeWeights(Weights):
                 self._place(self._exact_bias(name)), self._eps)
 
     def _exact_bias(self, name: str) -> Tensor:
-        if self._image.has(name + ".bias"):
-            return self.wide(name + ".bias").clone()
-        return torch.zeros(len(self.wide(name + ".weight")))
+        return self._image.bias(name).clone()
 
 
 def quantised(weight: Tensor, kind: str) -> tuple[Tensor, Tensor]:

@@ -44,3 +44,18 @@ class Image:
     def widened(self, name: str) -> torch.Tensor:
         """The tensor as float32: a view, or a copy where 16 bits are stored."""
         return self.stored(name).float()
+
+    def wide_weight(self, product: str) -> torch.Tensor:
+        """The weight of a product as float32, whichever form the image has it in."""
+        weight = self.widened(f"{product}.weight")
+        if self.is_quantised(f"{product}.weight"):
+            weight = weight * self.widened(f"{product}.scales")[:, None]
+            if self.has(f"{product}.divisors"):
+                weight = weight / self.widened(f"{product}.divisors")
+        return weight
+
+    def bias(self, product: str) -> torch.Tensor:
+        """The bias of a product or norm as float32: zeros where it has none."""
+        if self.has(f"{product}.bias"):
+            return self.widened(f"{product}.bias")
+        return torch.zeros(len(self.stored(f"{product}.weight")))

@@ -27,7 +27,7 @@ class Weights:
 
     def norm(self, name: str, kind: type[Norm] = Norm) -> Norm:
         """The LayerNorm `name`; one without a bias has a bias of zeros here."""
-        return kind(self.image.widened(name + ".weight"), self._bias(name), self._eps)
+        return kind(self.image.widened(name + ".weight"), self.image.bias(name), self._eps)
 
     def product(self, *names: str, fill_outputs: bool = False, fill_inputs: bool = False,
                 least: float = 0.0, may_overwrite: bool = False, kind: str = "") -> nn.Module:
@@ -40,7 +40,7 @@ class Weights:
         """
         fill = _missing(self._rows(names), fill_outputs), \
             _missing(self.image.stored(f"{names[0]}.weight").size(1), fill_inputs)
-        bias = _filled(torch.cat([self._bias(name) for name in names]), fill[:1])
+        bias = _filled(torch.cat([self.image.bias(name) for name in names]), fill[:1])
         if not all(self.image.is_quantised(f"{name}.weight") for name in names):
             weight = torch.cat([self.image.widened(f"{name}.weight") for name in names])
             return self.plan.product(names, _filled(weight, fill), bias, least, kind)
@@ -54,17 +54,7 @@ class Weights:
 
     def transformed(self, x: Tensor, name: str) -> Tensor:
         """x · Wᵀ + b of the product `name` in float32, for constants: the same in every plan."""
-        weight = self.image.widened(name + ".weight")
-        if self.image.is_quantised(name + ".weight"):
-            weight = weight * self.image.widened(name + ".scales")[:, None]
-            if self.image.has(name + ".divisors"):
-                weight = weight / self.image.widened(name + ".divisors")
-        return nn.functional.linear(x, weight, self._bias(name))
-
-    def _bias(self, name: str) -> Tensor:
-        if self.image.has(name + ".bias"):
-            return self.image.widened(name + ".bias")
-        return torch.zeros(self._rows([name]))
+        return nn.functional.linear(x, self.image.wide_weight(name), self.image.bias(name))
 
     def _rows(self, names: Sequence[str]) -> int:
         return sum(len(self.image.stored(f"{name}.weight")) for name in names)
