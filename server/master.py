@@ -31,8 +31,8 @@ from server.listeners import (begin_listening, close_unix_path, open_listeners,
 from server.metrics import GENERATION, UP, WORKED, Registry
 from server.metrics_schema import CAUSES
 from server.notify import Notifier
-from server.orders import (AnnounceReady, Begin, CountRestart, Dismiss, EnterPhase, Exit, Kill,
-                           Plan, ReportDeath, Retire, Spawn, TellReload)
+from server.orders import (AnnounceReady, Begin, CloseDoors, CountRestart, Dismiss, EnterPhase,
+                           Exit, Kill, Plan, ReportDeath, Retire, Spawn, TellReload)
 from server.processes import PR_SET_CHILD_SUBREAPER, STDERR, ChildSpec, Control, fork, \
     set_process_option
 from server.settings import Settings
@@ -323,10 +323,10 @@ class Master:
         log.event("generation_ended", generation=action.generation)
 
     def _report_death(self, action: ReportDeath) -> None:
-        self.children.tell("dispatcher" if action.role == "engine" else "front",
-                           action.generation, {
-                               "type": "death", "role": action.role, "index": action.index,
-                               "incarnation": action.incarnation, "fault": action.is_fault})
+        self.children.tell(
+            "dispatcher" if action.role == "engine" else "front", action.generation,
+            {"type": "death", "role": action.role, "index": action.index,
+             "incarnation": action.incarnation, "fault": action.is_fault})
 
     def _enter(self, action: EnterPhase) -> None:
         held = self.held[action.generation]
@@ -339,11 +339,12 @@ class Master:
             self.gpus.serve(action.generation, held)
         log.event("phase", name=action.phase, generation=action.generation)
         self.children.tell("front", action.generation, {"type": "phase", "phase": action.phase})
-        if action.phase == "draining":
-            # The kernel lets clients in until the last copy is closed, which is a front's.
-            for listener in (*self.listeners, *self.shared_listeners):
-                listener.close()
-            self.notifier.stopping()
+
+    def _close_doors(self, _: CloseDoors) -> None:
+        # The kernel lets clients in until the last copy is closed, which is a front's.
+        for listener in (*self.listeners, *self.shared_listeners):
+            listener.close()
+        self.notifier.stopping()
 
     def _join_port(self) -> None:
         begin_listening(self.listeners)
@@ -351,10 +352,8 @@ class Master:
             take_over(self.settings.uds)
 
     def _tell_reload(self, action: TellReload) -> None:
-        switch_ms = None
-        if action.is_ok:
-            switch_ms = 1e3 * (time.monotonic() - max(
-                held.serving_since for held in self.held.values()))
+        served = max(held.serving_since for held in self.held.values())
+        switch_ms = 1e3 * (time.monotonic() - served) if action.is_ok else None
         log.event("reload", tickets=",".join(map(str, action.tickets)), ok=action.is_ok,
                   reason=action.reason or None, switch_ms=switch_ms)
         self.last_reload = {"ok": action.is_ok, "reason": action.reason,
@@ -395,6 +394,6 @@ class Master:
 OBEY: dict[type, Callable] = {
     Begin: Master._begin, Spawn: Master._spawn, Kill: Master._kill, Dismiss: Master._dismiss,
     Retire: Master._retire, ReportDeath: Master._report_death, EnterPhase: Master._enter,
-    TellReload: Master._tell_reload, AnnounceReady: Master._announce,
-    CountRestart: Master._count_restart, Exit: Master._exit,
+    CloseDoors: Master._close_doors, TellReload: Master._tell_reload,
+    AnnounceReady: Master._announce, CountRestart: Master._count_restart, Exit: Master._exit,
 }

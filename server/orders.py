@@ -73,6 +73,11 @@ class EnterPhase:
 
 
 @dataclass(frozen=True, slots=True)
+class CloseDoors:
+    """The server has begun to end: it lets nobody in any more, whatever the generation."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dismiss:
     """Every process of the generation is to end now: it holds nothing any more, or never did."""
 

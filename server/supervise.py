@@ -31,8 +31,8 @@ from dataclasses import dataclass
 
 from server.generation import (DRAINING, LEAVING, OPENING, PREPARING, SERVING, TESTING, Generation,
                                Place, Seat)
-from server.orders import (AnnounceReady, Begin, CountRestart, Dismiss, EnterPhase, Exit, Kill,
-                           Plan, Reading, ReportDeath, Retire, Spawn, TellReload)
+from server.orders import (AnnounceReady, Begin, CloseDoors, CountRestart, Dismiss, EnterPhase,
+                           Exit, Kill, Plan, Reading, ReportDeath, Retire, Spawn, TellReload)
 from server.reloads import Reloads
 
 # A turn that comes this much later than it was due means that the machine itself stood still.
@@ -370,6 +370,7 @@ class Supervisor:
                 generation.drain(now + self.plan.drain_s)
             if generation.state == DRAINING:
                 self._enter("draining", generation)
+        self._actions.append(CloseDoors())
         self._end_drained(now)
 
     def _end_drained(self, now: float) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from server.generation import FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S
-from server.orders import (AnnounceReady, CountRestart, EnterPhase, Exit, Kill, Plan, ReportDeath,
-                           Spawn)
+from server.orders import (AnnounceReady, CloseDoors, CountRestart, EnterPhase, Exit, Kill, Plan,
+                           ReportDeath, Spawn)
 from server.supervise import TICK_S
 from tests.supervisor_desk import LEASE_S, Desk, kinds, spawned
 
@@ -203,7 +203,7 @@ def test_supervise_term_goes_through_the_phases_to_0():
     desk.supervisor.signal("TERM", desk.now)
     assert desk.take() == [EnterPhase("lame_duck", 1)]
     assert desk.supervisor.next_timer(desk.now + 1.99) == pytest.approx(desk.now + 2.0)
-    assert EnterPhase("draining", 1) in desk.wait(2.1)
+    assert desk.wait(2.1)[:2] == [EnterPhase("draining", 1), CloseDoors()]
     assert not kinds(desk.drained(0), Exit)
     assert desk.drained(1) == [Exit(0, "")]
 
@@ -211,7 +211,7 @@ def test_supervise_term_goes_through_the_phases_to_0():
 def test_supervise_int_skips_the_lame_duck():
     desk = Desk().made_ready()
     desk.supervisor.signal("INT", desk.now)
-    assert desk.take() == [EnterPhase("draining", 1)]
+    assert desk.take() == [EnterPhase("draining", 1), CloseDoors()]
 
 
 @pytest.mark.parametrize("first", ["TERM", "INT"])

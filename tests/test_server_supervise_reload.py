@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from server.orders import (Begin, CountRestart, Dismiss, EnterPhase, Exit, Kill, ReportDeath,
-                           Retire, TellReload)
+from server.orders import (Begin, CloseDoors, CountRestart, Dismiss, EnterPhase, Exit, Kill,
+                           ReportDeath, Retire, TellReload)
 from server.supervise import FAREWELL_S, TESTING_S, Supervisor
 from tests.supervisor_desk import LEASE_S, Desk, kinds, spawned
 
@@ -219,6 +219,7 @@ def test_supervise_term_after_the_commit_drains_both_generations():
     actions = desk.take()
     assert TellReload((ticket,), True) in actions
     assert {a.generation for a in kinds(actions, EnterPhase) if a.phase == "draining"} == {1, 2}
+    assert kinds(actions, CloseDoors) == [CloseDoors()]
     for index, generation in ((0, 1), (1, 1), (0, 2)):
         assert not kinds(desk.drained(index, generation), Exit)
     assert Exit(0, "") in desk.drained(1, 2)
