@@ -30,6 +30,7 @@ from server.replies import Replies
 from server.requests import Requests, log_fault
 from server.routes import Routes
 from server.status import Status
+from server.wakeups import Wakeups
 
 # The page's sign of life, and a look at the neighbours and at timers, none of which is set for an
 # earlier time but the deadlines of requests and those of streams.
@@ -89,6 +90,7 @@ class Front:
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
         self._collected_at = now
+        self.wakeups = Wakeups()
         self._turn_peak = self.page.gauge("front_turn_seconds_max")
         self._hits = self.page.counter("cache_total", result="hit")
         self._open_connections = self.page.gauge("connections")
@@ -118,6 +120,8 @@ class Front:
         now = time.monotonic()
         self.page.turn(now)
         self._loading_s = 0.0
+        self.wakeups.turns += 1
+        self.wakeups.events += len(events)
         if now - asleep_at - wait_s > LATE_S:
             self._patient_until = now + LATE_S
         if now >= self._look_at:
@@ -192,6 +196,7 @@ class Front:
 
     def _look_at_timers(self, now: float) -> None:
         self._look_at = now + LOOK_S
+        self.wakeups.look()
         self._open_connections.set(len(self.clients.connections))
         self.doors.watch(now)
         if not self.has_told_open and self.doors.is_open:
