@@ -10,7 +10,7 @@ small model on two cores; what it then has to wait for is their turn, or a tick 
 import os
 from collections.abc import Callable
 
-BUSY, CALM = 3.0, 1.5       # events a turn, on average
+BUSY, CALM = 2.0, 1.4       # events a turn, on average
 FEWEST_TURNS = 20           # that an average is taken of
 
 
