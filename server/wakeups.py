@@ -3,7 +3,7 @@
 It does by default (sched(7), SCHED_OTHER), which is best for a single client: its request waits for
 nobody. Where many come at once it is not: processes that work for each other interrupt each other
 in the middle of their turns, each finds less to do a turn, and caches are filled anew each time. A
-front with so much to do lets others finish first (SCHED_BATCH), and gets 10-20 % more done with a
+front with so much to do lets others finish first (SCHED_BATCH), and gets some 9 % more done with a
 small model on two cores; what it then has to wait for is their turn, or a tick of the kernel's.
 """
 
