@@ -36,10 +36,16 @@ class CostModel:
         ms = (self.base_ms + self.text_ms * texts + self.token_ms * tokens) * correction
         return ms if ms > SMALLEST_MS else SMALLEST_MS
 
-    def share_ms(self, tokens: int) -> float:
-        """What one more text of `tokens` tokens adds to a batch that runs anyway, by the line: how
-        a batch of one's size really fares says nothing of it (Pace does)."""
-        ms = self.text_ms + self.token_ms * tokens
+    def most_ms(self, texts: int, tokens: int) -> float:
+        """No batch of so many texts and tokens, or of fewer, is estimated to take longer, nor
+        shares in one."""
+        return (self.base_ms + self.text_ms * texts + self.token_ms * tokens) * max(
+            1.0, self._drift * max(self._shape)) + SMALLEST_MS
+
+    def share_ms(self, tokens: int, texts: int = 1) -> float:
+        """What more texts of `tokens` tokens add to a batch that runs anyway, by the line: how a
+        batch of one's size really fares says nothing of it (Pace does)."""
+        ms = self.text_ms * texts + self.token_ms * tokens
         return ms if ms > SMALLEST_MS else SMALLEST_MS
 
     def observe(self, texts: int, tokens: int, took_ms: float) -> None:

@@ -87,7 +87,8 @@ class Dispatcher:
         now = time.monotonic()
         self.page.turn(now)
         verdicts = []
-        for _ in range(LOOKS_A_TURN):
+        looks = 1
+        while events:
             for descriptor, mask in events:
                 peer = self.peers.get(descriptor)
                 if peer is not None:
@@ -96,9 +97,10 @@ class Dispatcher:
                     self._accept()
                 elif descriptor == self.control.fileno():
                     verdicts += self.control.receive()
-            events = self.epoll.poll(0) if events else ()
-            if not events:
+            if looks == LOOKS_A_TURN:
                 break
+            events = self.epoll.poll(0)
+            looks += 1
         # Links before verdicts: what a dead engine had sent is its work, not its fault. What is not
         # read yet is: the scheduler keeps a verdict until the link has ended.
         for message, _ in verdicts:
@@ -127,14 +129,14 @@ class Dispatcher:
             self._read(peer, now)
 
     def _read(self, peer: _Peer, now: float) -> None:
-        messages, has_ended = peer.link.receive(1)
+        data = peer.link.receive_one()
         try:
-            for data in messages:
+            if data:
                 self._take(peer, codec.decode(data), now)
         except MessageError as error:
             log.event("link_closed", front=peer.front, engine=peer.engine, why=error)
-            has_ended = True
-        if has_ended:
+            data = None
+        if data is None:
             self._drop(peer)
 
     def _take(self, peer: _Peer, message: object, now: float) -> None:

@@ -9,7 +9,7 @@ for more only as server.linked says.
 import math
 from collections import deque
 
-from server.costs import CostModel
+from server.costs import SMALLEST_MS, CostModel
 from server.messages import HIGH, LOW, ROW_LIMIT_BYTES
 from server.turns import JOINED, QUEUED, RUNNING, Entry, Turns
 
@@ -159,6 +159,10 @@ class JobQueue:
 
         With several engines idle each takes its share, so that two texts run side by side.
         """
+        if share == 1.0 and self._counts[LOW] == self.count <= rows:
+            entries = self._choose_all(costs, min(cap_ms, LONG_MS))
+            if entries:
+                return entries
         first = self.first_class()
         left_ms = sum(self.backlog_ms) * share
         entries: list[Entry] = []
@@ -169,6 +173,30 @@ class JobQueue:
             spent_ms = self._gather(priority, entries, costs, limit_ms, left_ms, rows, now)
             left_ms -= spent_ms
             self._account(priority, spent_ms, self._counts[LOW] > 0)
+        return entries
+
+    def _choose_all(self, costs: CostModel, limit_ms: float) -> list[Entry]:
+        """All that waits, at once; none where `_gather` might leave something, or has more to
+        look at. Most batches are such: a free engine, and few short texts of as many clients."""
+        count, turns = self.count, self._turns[LOW]
+        if self.size_bytes + ROW_OVERHEAD_BYTES * count > ROW_LIMIT_BYTES:
+            return []
+        entries = turns.lone()
+        tokens, spent_ms = 0, 0.0
+        for entry in entries:
+            if entry.twins is not None:
+                return []
+            tokens += entry.tokens
+            spent_ms += entry.cost_ms
+        # Fewer than all of them wait in turn where some are suspects, and they add more than was
+        # counted where they came before costs were known.
+        if len(entries) != count or costs.most_ms(count, tokens) >= limit_ms \
+                or costs.share_ms(tokens, count) > spent_ms + SMALLEST_MS * count:
+            return []
+        turns.take_lone(entries)
+        self.count = self.size_bytes = self._counts[LOW] = 0
+        self.backlog_ms[LOW] = self._suspects_ms = 0.0
+        self._account(LOW, spent_ms, False)
         return entries
 
     def choose_of(self, priority: int, costs: CostModel, rows: int, share: float, now: float,

@@ -94,19 +94,25 @@ class Link:
         """(messages, whether the link has ended); at most `most` at once."""
         messages: list[bytes] = []
         while len(messages) < most:
+            data = self.receive_one()
+            if not data:
+                return messages, data is None
+            messages.append(data)
+        return messages, False
+
+    def receive_one(self) -> bytes | None:
+        """The next message, empty where there is none now; None where the link has ended."""
+        while True:
             try:
                 # One byte more than any message has shows that one was cut.
                 data = self.socket.recv(LIMIT_BYTES + 1)
             except (BlockingIOError, InterruptedError):
-                return messages, self._is_broken and not messages
+                return None if self._is_broken else b""
             except ConnectionResetError:
                 # Reported once; reading on gives what the peer had sent, then its end.
                 self._is_broken = True
                 continue
-            if not data or len(data) > LIMIT_BYTES:
-                return messages, True
-            messages.append(data)
-        return messages, False
+            return data if 0 < len(data) <= LIMIT_BYTES else None
 
     def close(self) -> None:
         self._waiting.clear()

@@ -87,18 +87,18 @@ class Scheduler:
 
     def jobs(self, source: Source, groups: Sequence[Group], now: float) -> None:
         """Groups, or parts of them; each is admitted whole when its last part is here."""
-        if source not in self._by_source:
+        held, parts = self._by_source.get(source), self._parts
+        if held is None:
             return
-        for part in groups:
-            group = self._parts.pop((source, part.group), None)
-            if group is None:
-                group = part
-            else:
-                group.jobs.extend(part.jobs)
+        for group in groups:
+            earlier = parts.pop((source, group.group), None) if parts else None
+            if earlier is not None:
+                earlier.jobs.extend(group.jobs)
+                group = earlier
             if len(group.jobs) < group.count:
-                self._parts[source, group.group] = group
+                parts[source, group.group] = group
             else:
-                self._admit(source, group, now)
+                self._admit(source, held, group, now)
 
     def cancel(self, source: Source, jobs: Sequence[int]) -> None:
         for job in jobs:
@@ -110,30 +110,30 @@ class Scheduler:
             if key[0] == source and any(job.job in cancelled for job in group.jobs):
                 del self._parts[key]
 
-    def _admit(self, source: Source, group: Group, now: float) -> None:
+    def _admit(self, source: Source, held: dict[int, Entry], group: Group, now: float) -> None:
         if group.priority == HIGH:
             self._high_came_at = now
-        sharing, queue = self.sharing, self._queue
-        hits = sharing.take_hits(group)
-        if not is_let_in(queue, self.policy, group, self.pool.drain) and sharing.adds_work(group):
-            refused = refusal(queue, self.policy, source, group, now, work_of(self.pool, group))
+        sharing, queue, pool = self.sharing, self._queue, self.pool
+        hits = sharing.take_hits(group) if sharing.is_on else ()
+        if not is_let_in(queue, self.policy, group, pool.drain) and sharing.adds_work(group):
+            refused = refusal(queue, self.policy, source, group, now, work_of(pool, group))
             if refused is not None:
                 self._actions.append(SendRefused(source, refused))
                 return
         if hits:
             sharing.counts[0] += len(hits)
             self._actions.append(SendResults(source, hits))
-        held, costs = self._by_source[source], self.pool.costs[CPU]
+        costs = pool.costs[CPU]
         for job in group.jobs:
             if job.job in held:
                 continue
             self._order += 1
-            entry = Entry(source, job.job, group.group, group.connection, group.priority,
-                          group.deadline, now, self._order, job.tokens, job.split, job.ids,
-                          costs.share_ms(job.tokens), job.deaths,
-                          job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
-            held[job.job] = entry
-            sharing.enter(entry)
+            held[job.job] = entry = Entry(
+                source, job.job, group.group, group.connection, group.priority, group.deadline,
+                now, self._order, job.tokens, job.split, job.ids, costs.share_ms(job.tokens),
+                job.deaths, job.deaths > 0 or job.sends > SENDS_BEFORE_ALONE)
+            if sharing.is_on:
+                sharing.enter(entry)
             queue.put(entry)
 
     def wait_ms(self, priority: int) -> float:
@@ -217,10 +217,10 @@ class Scheduler:
         by_source: dict[Source, list[Result]] = {}
         queued: tuple[list[float], list[float]] = [], []
         started_at, infer_us, size = run.sent_at, done.infer_us, len(run.entries)
-        width, at = 4 * done.classes, 0
+        all_logits, width, at = done.logits, 4 * done.classes, 0
         for entry in run.entries:
             queued[entry.priority].append(started_at - entry.arrived_at)
-            logits = done.logits[at:at + width]
+            logits = all_logits[at:at + width]
             at += width
             for job in waiting_for(entry):
                 waited_us = int((started_at - job.arrived_at) * 1e6)
@@ -241,8 +241,8 @@ class Scheduler:
             return False
         if failed.fatal:
             self.pool.set_leaving(engine)
-        if failed.fatal and failed.batch == NO_BATCH:
-            return True
+            if failed.batch == NO_BATCH:
+                return True
         run = engine.find(failed.batch)
         if run is None:
             return False

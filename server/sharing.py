@@ -22,21 +22,20 @@ from server.turns import JOINED, RUNNING, Entry, Twins
 
 
 class Sharing:
-    """The cache and the twins of one dispatcher; without a byte of cache nobody shares.
+    """The cache and the twins of one dispatcher; without a byte of cache nobody shares, and it is
+    not asked: `is_on` is false.
 
     `counts` are jobs by how they came to their answer: ["hit", "join", "miss"].
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.counts = [0, 0, 0]
-        self._is_on = limit_bytes > 0
+        self.is_on = limit_bytes > 0
         self._cache = Cache(limit_bytes)
         self._twins: dict[bytes, Twins] = {}
 
     def take_hits(self, group: Group) -> list[Result]:
         """Answers that are known already; their jobs leave the group."""
-        if not self._is_on:
-            return []
         found, left = [], []
         for job in group.jobs:
             logits = self._cache.get(key_of(job))
@@ -49,12 +48,10 @@ class Sharing:
 
     def adds_work(self, group: Group) -> bool:
         """Whether a group asks for more than is computed anyway."""
-        return not self._is_on or any(key_of(job) not in self._twins for job in group.jobs)
+        return not self.is_on or any(key_of(job) not in self._twins for job in group.jobs)
 
     def enter(self, entry: Entry) -> None:
         """A job that was admitted, before it is queued, finds its twins."""
-        if not self._is_on:
-            return
         if entry.is_alone:
             self.counts[2] += 1
             return

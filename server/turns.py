@@ -65,17 +65,21 @@ class Twins:
 
 class Flow:
     """A connection's jobs of one class: `waiting_ms` is the cost of the `count` that wait,
-    `head_ms` that of the next one."""
+    `head_ms` that of the next one. It begins with one, and is listed."""
 
     __slots__ = ("key", "jobs", "virtual_ms", "count", "waiting_ms", "head_ms", "is_listed")
 
-    def __init__(self, key: Hashable, virtual_ms: float) -> None:
+    def __init__(self, key: Hashable, virtual_ms: float, place: "Place", cost_ms: float) -> None:
         self.key = key
-        self.jobs: list[tuple[float, int, Entry]] = []
+        self.jobs = [place]
         self.virtual_ms = virtual_ms
-        self.count = 0
-        self.waiting_ms = self.head_ms = 0.0
-        self.is_listed = False
+        self.count = 1
+        self.waiting_ms = self.head_ms = cost_ms
+        self.is_listed = True
+
+
+# Where a job stands in its flow: (deadline, order, job).
+Place = tuple[float, int, Entry]
 
 
 class Turns:
@@ -90,24 +94,28 @@ class Turns:
         self._flows: dict[Hashable, Flow] = {}
         # Every flow that has a job to give, once.
         self._due: list[tuple[float, bool, int, Flow]] = []
-        self._urgent: list[tuple[float, int, Entry]] = []
+        self._urgent: list[Place] = []
         self._virtual_ms = 0.0
         self._jumped_ms = 0.0           # by how much jumps are ahead of the others' work
         self._ticket = 0
 
     def put(self, entry: Entry) -> None:
         """Queues a job; `entry.order` must be new whenever it comes (again)."""
-        key = (entry.source, entry.connection)
+        key = entry.source, entry.connection
+        place = entry.deadline, entry.order, entry
+        if entry.deadline < math.inf:
+            heapq.heappush(self._urgent, place)
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = Flow(key, self._virtual_ms)
+            cost_ms = entry.cost_ms
+            flow = entry.flow = self._flows[key] = Flow(key, self._virtual_ms, place, cost_ms)
+            self.heads_ms += cost_ms
+            heapq.heappush(self._due, self._place(flow, is_new=True))
+            return
         entry.flow = flow
         flow.count += 1
         flow.waiting_ms += entry.cost_ms
-        place = entry.deadline, entry.order, entry
         heapq.heappush(flow.jobs, place)
-        if entry.deadline < math.inf:
-            heapq.heappush(self._urgent, place)
         if not flow.is_listed:
             flow.is_listed = True
             if flow.virtual_ms < self._virtual_ms:
@@ -183,6 +191,36 @@ class Turns:
         self._jumped_ms = 0.0
         return None
 
+    def lone(self) -> list[Entry]:
+        """All jobs that wait, in turn, where each is alone on its connection and none has a
+        deadline; else none."""
+        due = self._due
+        if self._jumped_ms or len(due) != len(self._flows):
+            return []
+        due.sort()                                  # a heap still
+        entries = []
+        for due_ms, _, _, flow in due:
+            deadline, _, entry = flow.jobs[0]
+            if flow.count != 1 or len(flow.jobs) != 1 or deadline != math.inf \
+                    or entry.where != QUEUED or due_ms != flow.virtual_ms:
+                return []
+            entries.append(entry)
+        return entries
+
+    def take_lone(self, entries: list[Entry]) -> None:
+        """Takes and discounts what `lone` has just given, as `take` would job by job."""
+        virtual_ms, left = self._virtual_ms, len(entries)
+        for entry in entries:
+            if entry.flow.virtual_ms > virtual_ms:
+                virtual_ms = entry.flow.virtual_ms
+            virtual_ms += entry.cost_ms / (left if left < MOST_SHARERS else MOST_SHARERS)
+            left -= 1
+            entry.flow, entry.where = None, RUNNING
+        self._virtual_ms, self.heads_ms = virtual_ms, 0.0
+        self._due.clear()
+        self._urgent.clear()                        # all are gone
+        self._flows.clear()
+
     def _serve(self, flow: Flow, cost_ms: float) -> None:
         flow.virtual_ms += cost_ms
         self._virtual_ms += cost_ms / min(len(self._flows), MOST_SHARERS)
@@ -212,7 +250,7 @@ class Turns:
         return flow.virtual_ms, not is_new, self._ticket, flow
 
 
-def _first(jobs: list[tuple[float, int, Entry]], now: float) -> Entry | None:
+def _first(jobs: list[Place], now: float) -> Entry | None:
     """The first of a heap that still waits; what is gone, late, or waits elsewhere is dropped on
     the way."""
     while jobs:
