@@ -21,7 +21,8 @@ _GROUP_OF_ONE = struct.Struct(_GROUP.format + _JOB.format[1:])
 _RESULT = struct.Struct("<QBBHHIIH")    # job, status, kind, engine, batch size, µs, µs, classes
 _REFUSED = struct.Struct("<QBI")        # group, reason, retry ms
 _NOTE = struct.Struct("<QB")            # job, deaths
-_STATE = struct.Struct("<BHQdd")        # ready, engines, dispatcher's incarnation, backlogs ms
+# ready, engines, dispatcher's incarnation, backlogs ms, whether it is full
+_STATE = struct.Struct("<?HQdd?")
 _FRONT_HELLO = struct.Struct("<HQI")    # front, incarnation, generation
 _ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation, classes
 _COST = struct.Struct("<IId")           # texts, tokens, ms
@@ -108,7 +109,7 @@ def encode_notes(notes: Iterable[Note]) -> list[bytes]:
 def encode_state(state: State) -> bytes:
     return _HEADER.pack(Type.STATE, VERSION, 1) + _STATE.pack(
         state.ready, state.engines, state.incarnation, state.backlog_high_ms,
-        state.backlog_low_ms)
+        state.backlog_low_ms, state.is_full)
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -228,8 +229,7 @@ def _run(data: bytes, end: int) -> bytes:
 
 
 def _read_state(data: bytes, _: int) -> tuple[State, int]:
-    ready, *rest = _STATE.unpack_from(data, _HEADER.size)
-    return State(bool(ready), *rest), _HEADER.size + _STATE.size
+    return State(*_STATE.unpack_from(data, _HEADER.size)), _HEADER.size + _STATE.size
 
 
 def _read_front_hello(data: bytes, _: int) -> tuple[FrontHello, int]:

@@ -152,6 +152,8 @@ class InFlight:
             if wait_ms > limits.max_wait_ms:
                 return Outcome("refused", reason="wait",
                                retry_ms=int(wait_ms - limits.max_wait_ms) + 1)
+            if state.is_full:
+                return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
         if self._groups and (len(self._jobs) >= times * limits.max_jobs
                              or self._bytes >= times * limits.max_bytes):
             return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 2
+VERSION = 3
 LIMIT_BYTES = 65536
 # Room for headers beside the largest row; the loader caps max_tokens and labels by it.
 ROW_LIMIT_BYTES = 60_000
@@ -131,13 +131,14 @@ class Notes:
 
 class State(NamedTuple):
     """What a front must know of the dispatcher: whether the model answers, how many engines are
-    linked, and the estimated wait of each class in ms."""
+    linked, the estimated wait of each class in ms, and whether the queue takes nobody."""
 
     ready: bool
     engines: int
     incarnation: int
     backlog_high_ms: float
     backlog_low_ms: float
+    is_full: bool = False
 
 
 @dataclass(slots=True)

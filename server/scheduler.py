@@ -28,6 +28,7 @@ from server.linked import LinkedEngine, Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
                              SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
                              Result, State)
+from server.news import News
 from server.pool import Pool
 from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
@@ -43,7 +44,6 @@ COLD_CAP_MS = BATCH_CAP_MS / 2
 # high jobs come, which wait for one batch, or came within so many seconds.
 DEEP_CAP_MS = 3 * BATCH_CAP_MS
 HIGH_NEAR_S = 5.0
-STATE_INTERVAL_S = 0.05
 
 
 class Scheduler:
@@ -64,9 +64,7 @@ class Scheduler:
         self._next_batch = 1
         self._high_came_at = -math.inf
         self._order = 0
-        self._sent_state: State | None = None
-        self._state_due = -math.inf
-        self._may_have_news = True      # since `_sent_state`
+        self._news = News(policy)
         self._held_until = math.inf
         self._actions: list[object] = []
 
@@ -76,8 +74,7 @@ class Scheduler:
         """A front's new link: what came on an older one of the same life is void."""
         self.front_gone(source)
         self._by_source[source] = {}
-        self._sent_state, self._state_due = None, -math.inf     # it knows nothing yet
-        self._may_have_news = True
+        self._news.forget()
 
     def front_gone(self, source: Source) -> None:
         for entry in list(self._by_source.pop(source, {}).values()):
@@ -119,6 +116,7 @@ class Scheduler:
             refused = refusal(queue, self.policy, source, group, now, work_of(pool, group))
             if refused is not None:
                 self._actions.append(SendRefused(source, refused))
+                self._news.refused(group.priority)
                 return
         if hits:
             sharing.counts[0] += len(hits)
@@ -298,25 +296,23 @@ class Scheduler:
     def take_actions(self, now: float) -> list[object]:
         """What to send now, in order."""
         self._fill_engines(now)
-        self._may_have_news = True
-        if now >= self._state_due:
-            self._may_have_news = False
-            state = self._state()
-            if state != self._sent_state:
-                self._sent_state, self._state_due = state, now + STATE_INTERVAL_S
-                self._actions.append(SendState(state))
+        state = self._news.take(self._state, now)
+        if state is not None:
+            self._actions.append(SendState(state))
         actions, self._actions = self._actions, []
         return actions
 
     def next_timer(self, now: float) -> float | None:
         """When `take_actions` may have something to send though no event came since its last call;
         None for never."""
-        due = min(max(now, self._state_due) if self._may_have_news else math.inf, self._held_until)
+        due = min(self._news.due_at(now), self._held_until)
         return None if due == math.inf else due
 
     def _state(self) -> State:
+        queue, policy = self._queue, self.policy
         return State(self.is_ready, len(self.pool.serving), self.incarnation,
-                     round(self.wait_ms(HIGH), 1), round(self.wait_ms(LOW), 1))
+                     round(self.wait_ms(HIGH), 1), round(self.wait_ms(LOW), 1),
+                     queue.count >= policy.max_jobs or queue.size_bytes >= policy.max_bytes)
 
     @property
     def engines(self) -> list[tuple[int, int]]:

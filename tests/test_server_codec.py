@@ -6,9 +6,9 @@ import random
 import pytest
 
 from server import codec
-from server.messages import (LIMIT_BYTES, Batch, Cancel, Done, EngineHello, Failed, FrontHello,
-                             Group, Job, MessageError, Note, Notes, Refusal, Refused, Result,
-                             Results, Row, State)
+from server.messages import (LIMIT_BYTES, VERSION, Batch, Cancel, Done, EngineHello, Failed,
+                             FrontHello, Group, Job, MessageError, Note, Notes, Refusal, Refused,
+                             Result, Results, Row, State)
 
 
 def random_groups(rng):
@@ -42,6 +42,7 @@ def test_codec_jobs_random_groups_survive_and_keep_the_limit():
     (FrontHello(3, 2**63, 1), codec.encode_front_hello),
     (EngineHello(1, 2, 9, 1, 6, [(1, 16, 0.5), (8, 512, 20.25)]), codec.encode_engine_hello),
     (State(True, 3, 5, 1.5, 2.5), codec.encode_state),
+    (State(False, 0, 5, 0.0, 0.0, True), codec.encode_state),
     (Batch(7, 1, [Row(3, 3, b"abcdef"), Row(0, 0, b"")]), codec.encode_batch),
     (Failed(7, True, "no memory é"), codec.encode_failed),
     (Done(7, 1000, 2, b"\0" * 16, 300), lambda done: codec.encode_done(done, 2)),
@@ -95,5 +96,5 @@ def test_codec_every_cut_and_any_flipped_byte_is_a_message_or_refused():
 def test_codec_other_protocol_version_is_refused():
     message = bytearray(codec.encode_state(State(True, 3, 5, 1.5, 2.5)))
     message[2] += 1
-    with pytest.raises(MessageError, match="version 3"):
+    with pytest.raises(MessageError, match=f"version {VERSION + 1}"):
         codec.decode(bytes(message))
