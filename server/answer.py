@@ -36,26 +36,25 @@ class Renderer:
             label.replace("%", "%%") + ": %.6f" for label in self._labels) + "}"
         # What most requests get, in one piece.
         self._label_bytes = [label.encode() for label in self._labels]
-        self._plain = (f'{{"label": %b, "score": %.6f, "scores": {self._scores}, "trace_id": %b, '
-                       f'{self._model.replace("%", "%%")}, "tokens": %d, "truncated": %b%b, '
-                       '"latency_ms": %.3f}').encode()
+        self._plain = (f'{{"label": %b, "score": %.6f, "scores": {self._scores}, '
+                       f'"trace_id": "%b", {self._model.replace("%", "%%")}, "tokens": %d, '
+                       '"truncated": %b, "latency_ms": %b}').encode()
 
     def winner(self, row: Row) -> tuple[int, list[float]]:
         """The index of the best label (the first of equals) and all scores, [C]."""
         values = score_logits(row.logits, self.function)
         return values.index(max(values)), values
 
+    def plain(self, index: int, scores: Sequence[float], trace_id: bytes, tokens: int,
+              truncated: bool, latency_ms: bytes) -> bytes:
+        """As `one` of a text with nothing asked beside it; `index` is the best label's, `trace_id`
+        holds nothing that JSON escapes, and `latency_ms` is the number that `one` writes."""
+        return self._plain % (self._label_bytes[index], scores[index], *scores, trace_id, tokens,
+                              b"true" if truncated else b"false", latency_ms)
+
     def one(self, row: Row, winner: tuple[int, list[float]] | None, want_logits: bool,
             top_k: int | None, trace_id: str, latency_ms: float) -> bytes:
         """The JSON answer to one text; `winner` is what `winner()` gave, None for a failed row."""
-        if winner is not None and top_k is None and not want_logits:
-            index, values = winner
-            return self._plain % (
-                self._label_bytes[index], values[index], *values,
-                encode_basestring(trace_id).encode(),
-                row.tokens, b"true" if row.truncated else b"false",
-                b"" if row.user_id is None else b', "user_id": ' + _quote(row.user_id).encode(),
-                latency_ms)
         fields = self._fields(row, winner, want_logits, top_k)
         return (f'{{{fields[0]}"trace_id": {_quote(trace_id)}, {self._model}, {fields[1]}, '
                 f'"latency_ms": {latency_ms:.3f}}}').encode()

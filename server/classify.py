@@ -15,18 +15,19 @@ from loader.tokenizers.table import Tokenizer
 from loader.wire import FAILED
 from model.grid import bucket
 from server import log
+from server.actions import Outcome
 from server.answer import Renderer, Row
-from server.body import ClassifyBody, TextItem, read_json, read_plain, read_text
+from server.body import ClassifyBody, TextItem, read_json, read_text
 from server.connection import Exchange
 from server.errors import ClientError
-from server.inflight import InFlight, Outcome
+from server.inflight import InFlight
 from server.messages import CACHE, ENGINE_KINDS, Result
 from server.messages import Row as JobRow
 from server.metrics import Page
 from server.metrics_schema import LENGTH_BUCKETS, MAX_LABELS
 from server.replies import JSON as JSON_TYPE
 from server.replies import Replies, outcome_error
-from server.routes import JSON, TEXT
+from server.routes import TEXT
 
 # A longer body is worked on in pieces, after everybody's sockets were served.
 INLINE_BYTES = 8 << 10
@@ -67,19 +68,21 @@ class Classifier:
         self.max_tokens = card["max_tokens"]
         self.takes_pairs = card["pair_types"] > 1
         self._id_code = "H" if card["id_bytes"] == 2 else "I"
-        self._runs = IdRuns(tokenizer, self._id_code, self.max_tokens)
+        self.runs = IdRuns(tokenizer, self._id_code, self.max_tokens)
         self._max_texts = settings.max_texts
-        self._may_cut = settings.truncate == "auto"
-        self._logs_text = settings.log_text
-        self._buckets = {tokens: bucket(tokens, card["buckets"])
-                         for tokens in range(self.max_tokens + 1)}
-        self._logits = struct.Struct(f"<{len(card['labels'])}f")
+        self.may_cut = settings.truncate == "auto"
+        self.logs_text = settings.log_text
+        self.buckets = {tokens: bucket(tokens, card["buckets"])
+                        for tokens in range(self.max_tokens + 1)}
+        self.logits = struct.Struct(f"<{len(card['labels'])}f")
         self.targets: dict[int, object] = {}     # group → whose end it is
         self._next_group = 1
+        self._last_batch: tuple[int, ...] = ()
+        self._batch_fields = b""
 
     def encode(self, text: str, pair: str | None) -> tuple[JobRow, bool]:
         """(what travels to an engine, whether the text was cut)."""
-        tokens, split, ids, was_cut = self._runs.encode(text, pair)
+        tokens, split, ids, was_cut = self.runs.encode(text, pair)
         return JobRow(tokens, split, ids), was_cut
 
     def row(self, ids: Sequence[int], split: int) -> JobRow:
@@ -88,7 +91,7 @@ class Classifier:
 
     def may_take(self, was_cut: bool) -> bool:
         """Whether a text is classified, cut or not (`--truncate`)."""
-        return self._may_cut or not was_cut
+        return self.may_cut or not was_cut
 
     def start(self, exchange: Exchange, content: bytes) -> Iterator[None] | None:
         """Takes a JSON or text body into flight, or gives a generator that does so in pieces.
@@ -97,32 +100,16 @@ class Classifier:
         """
         if len(content) > INLINE_BYTES:
             return self._work(exchange, content)
-        is_json = exchange.plan.kind == JSON
-        text = read_plain(content) if is_json else None
-        if text is not None:
-            self._start_one(exchange, text)
-            return None
-        body = read_json(content, self._max_texts) if is_json else read_text(content)
-        for _ in self._encode_all(exchange, body):
+        for _ in self._encode_all(exchange, self._read(exchange, content)):
             continue
         return None
 
-    def _start_one(self, exchange: Exchange, text: str) -> None:
-        """The short way of what most clients send: one text, and nothing asked beside it."""
-        begun = time.perf_counter()
-        job, was_cut = self.encode(text, None)
-        if was_cut and not self._may_cut:
-            raise self._too_long()
-        spent_s = time.perf_counter() - begun
-        self.counters.tokenize_seconds.observe(spent_s)
-        if self._logs_text:
-            self._log(exchange, [text])
-        exchange.details = False, False, None, ((None, job.tokens, was_cut),), spent_s * 1000
-        exchange.group = self.open(exchange, exchange, (job,), exchange.plan.priority)
+    def _read(self, exchange: Exchange, content: bytes) -> ClassifyBody:
+        return read_text(content) if exchange.plan.kind == TEXT \
+            else read_json(content, self._max_texts)
 
     def _work(self, exchange: Exchange, content: bytes) -> Iterator[None]:
-        body = read_text(content) if exchange.plan.kind == TEXT \
-            else read_json(content, self._max_texts)
+        body = self._read(exchange, content)
         yield
         yield from self._encode_all(exchange, body)
 
@@ -149,7 +136,7 @@ class Classifier:
             raise ClientError(400, "invalid_field", "this model takes one text, no pair; leave "
                               "text_pair out")
         job, was_cut = self.encode(text, pair)
-        if was_cut and not self._may_cut:
+        if was_cut and not self.may_cut:
             raise self._too_long()
         return job, (user_id, job.tokens, was_cut)
 
@@ -163,7 +150,7 @@ class Classifier:
     def _open(self, exchange: Exchange, body: ClassifyBody, jobs: list[JobRow],
               texts: list[Text], spent_s: float) -> None:
         self.counters.tokenize_seconds.observe(spent_s)
-        if self._logs_text:
+        if self.logs_text:
             self._log(exchange, [text for text, _, _ in body.texts])
         # Not the texts themselves, which may be megabytes.
         exchange.details = body.many, body.logits, body.top_k, texts, spent_s * 1000
@@ -172,12 +159,17 @@ class Classifier:
     def open(self, target: object, exchange: Exchange, jobs: Sequence[JobRow], priority: int,
              is_partial: bool = False) -> int:
         """Puts texts of an exchange into flight as one group, whose end goes to `target`."""
-        group, self._next_group = self._next_group, self._next_group + 1
-        self.targets[group] = target
+        group = self.add_target(target)
         deadline_s = exchange.plan.deadline_s
         self.inflight.open(group, exchange.connection.number, priority,
                            None if deadline_s is None else exchange.received_at + deadline_s,
                            jobs, time.monotonic(), is_partial)
+        return group
+
+    def add_target(self, target: object) -> int:
+        """The number of a new group, whose end goes to `target`."""
+        group, self._next_group = self._next_group, self._next_group + 1
+        self.targets[group] = target
         return group
 
     def abandon(self, group: int) -> None:
@@ -215,8 +207,8 @@ class Classifier:
 
         A text without a result, or with logits that are not finite, has failed.
         """
-        if result is not None and len(result.logits) == self._logits.size:
-            row = Row(*text, self._logits.unpack(result.logits))
+        if result is not None and len(result.logits) == self.logits.size:
+            row = Row(*text, self.logits.unpack(result.logits))
             try:
                 winner = self.renderer.winner(row)
             except ValueError:
@@ -229,14 +221,20 @@ class Classifier:
     def timing_fields(self, result: Result, tokens: int, tokenize_ms: float,
                       latency_ms: float) -> bytes:
         """The header lines that say who computed an answer and how long it took; counts it."""
-        length = self._buckets[tokens]
+        length = self.buckets[tokens]
         self.counters.request_seconds[length].observe(latency_ms / 1000)
-        engine = b"cache" if result.kind == CACHE else b"%b-%d" % (
-            _KINDS[result.kind], result.engine)
-        return (b"Server-Timing: tokenize;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f\r\n"
-                b"X-Engine: %b\r\nX-Bucket: %d\r\nX-Batch: %d\r\n" % (
-                    tokenize_ms, result.queue_us / 1000, result.infer_us / 1000,
-                    engine, length, result.batch_size))
+        return self.timing(length, tokenize_ms, result.queue_us, result.kind, result.engine,
+                           result.batch_size, result.infer_us)
+
+    def timing(self, length: int, tokenize_ms: float, queue_us: int, *batch: int) -> bytes:
+        """The header lines of `timing_fields`; `batch` are kind, engine, size and µs of one."""
+        if batch != self._last_batch:   # its texts are mostly answered one after the other
+            kind, engine, size, infer_us = self._last_batch = batch
+            name = b"cache" if kind == CACHE else b"%b-%d" % (_KINDS[kind], engine)
+            self._batch_fields = b"infer;dur=%.3f\r\nX-Engine: %b\r\nX-Batch: %d\r\n" % (
+                infer_us / 1000, name, size)
+        return b"Server-Timing: tokenize;dur=%.3f, queue;dur=%.3f, %bX-Bucket: %d\r\n" % (
+            tokenize_ms, queue_us / 1000, self._batch_fields, length)
 
 
 _KINDS = [kind.encode() for kind in ENGINE_KINDS]

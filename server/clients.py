@@ -10,10 +10,12 @@ import select
 import socket
 from collections.abc import Callable
 
-from server.connection import IDLE_S, NEVER, Connection
+from server.actions import Outcome
+from server.classify import Classifier
+from server.connection import BUSY, IDLE_S, NEVER, RESTING, Connection
 from server.errors import ClientError
+from server.express import Express
 from server.http1 import Head, Parser
-from server.inflight import Outcome
 from server.replies import Replies
 from server.requests import Requests
 from server.routes import Routes
@@ -49,6 +51,13 @@ class Clients:
         self._next_number = 1
         self._timers: list[tuple[float, int, Connection]] = []
         self.on_close: Callable[[], None] = lambda: None
+        self.express: Express | None = None
+
+    def set_classifier(self, classifier: Classifier) -> None:
+        """The model is there."""
+        self._requests.classifier = classifier
+        self.express = Express(self._known_heads, self._routes, classifier, self._requests,
+                               self._replies)
 
     def let_in(self, clients: list[socket.socket], now: float) -> None:
         """Takes new connections."""
@@ -68,23 +77,14 @@ class Clients:
         if mask & _BROKEN:
             connection.is_gone = True
         elif mask & select.EPOLLIN:
-            whole = connection.receive(now)
-            if whole is not None:
-                head, content = whole
-                plan = self._routes.plan(head)
-                if plan.refusal is not None and content:
-                    exchange = connection.begin(head)
-                    exchange.plan = plan
-                    self._replies.refuse(exchange, plan.refusal, now)
-                else:
-                    exchange = connection.begin_whole(head, now)
-                    exchange.plan = plan
-                    self._requests.take(exchange, content, now)
-                # The connection rested before, so that most have but to wait for the answer now.
-                if not (exchange.status or exchange.closes or exchange.stream is not None):
+            data = connection.read()
+            if data is not None:
+                if connection.calm == RESTING and self.express is not None \
+                        and self.express.take(connection, data, now):
                     return
-            elif not connection.is_lingering:
-                self._advance(connection, now)
+                connection.take(data, now)
+                if not connection.is_lingering:
+                    self._advance(connection, now)
         self.settle(connection, now)
 
     def _advance(self, connection: Connection, now: float) -> None:
@@ -132,8 +132,10 @@ class Clients:
 
     def settle(self, connection: Connection, now: float) -> None:
         """Writes, and watches the connection for what it needs next; forgets it if it is gone."""
+        connection.calm = BUSY
         connection.flush(now)
         if connection.rests() and connection.timer <= min(now + IDLE_S, self.drain_idle_at):
+            connection.calm = RESTING
             return      # all is written, and somebody looks at it before it can be due
         if connection.is_gone:
             self._drop(connection)

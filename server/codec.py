@@ -9,7 +9,10 @@ fit.
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+from server.actions import Answer
+from server.held import Lone
 from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSION, Batch, Cancel,
                              Done, EngineHello, Failed, FrontHello, Group, Job, Jobs, MessageError,
                              Note, Notes, Refusal, Refused, Result, Results, Row, State, Type)
@@ -83,6 +86,20 @@ def encode_jobs(groups: Iterable[Group]) -> list[bytes]:
     if heads:
         messages.append(_HEADER.pack(Type.JOBS, VERSION, heads) + b"".join(parts))
     return messages
+
+
+def encode_lone(requests: Sequence[Lone]) -> list[bytes]:
+    """As `encode_jobs`, of requests that have one text each: most turns' message in one piece."""
+    pack, parts, size = _GROUP_OF_ONE.pack, [b""], _HEADER.size + _GROUP_OF_ONE.size * len(requests)
+    for one in requests:
+        ids = one.ids
+        size += len(ids)
+        parts += (pack(one.group, one.connection, one.deadline, one.priority, 1, 1, one.job,
+                       one.tokens, one.split, len(ids), one.deaths, one.sends), ids)
+    if size > LIMIT_BYTES:
+        return encode_jobs(requests)
+    parts[0] = _HEADER.pack(Type.JOBS, VERSION, len(requests))
+    return [b"".join(parts)]
 
 
 def encode_results(results: Iterable[Result]) -> list[bytes]:
@@ -164,6 +181,30 @@ def decode(data: bytes) -> object:
     if end != len(data):
         raise MessageError(f"message of type {kind} has {len(data)} bytes, its entries {end}")
     return message
+
+
+def read_answers(data: bytes) -> list[Answer] | None:
+    """The results of a message as plain tuples, where all have as many logits, as those of one
+    model do that are answered; None for any other message, which `decode` reads or refuses."""
+    if len(data) < _HEADER.size + _RESULT.size:
+        return None
+    kind, version, count = _HEADER.unpack_from(data)
+    if kind != Type.RESULTS or version != VERSION:
+        return None
+    classes = _RESULT.unpack_from(data, _HEADER.size)[7]
+    entry = _answer_of(classes)
+    if len(data) != _HEADER.size + count * entry.size:
+        return None
+    answers = list(entry.iter_unpack(memoryview(data)[_HEADER.size:]))
+    for answer in answers:
+        if answer[7] != classes or answer[2] > CACHE:
+            return None
+    return answers
+
+
+@lru_cache(maxsize=4)
+def _answer_of(classes: int) -> struct.Struct:
+    return struct.Struct(f"{_RESULT.format}{4 * classes}s")
 
 
 def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:

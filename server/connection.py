@@ -33,6 +33,10 @@ LINGER_BYTES = 64 << 20
 # replies with a reset). It waits this long, so that a quick answer is all that a client sees.
 PROBE_AFTER_S = 0.25
 NEVER = math.inf
+# What the short way (server/express.py) may take for granted of a connection: nothing; that nothing
+# is owed to the client, all its bytes are read and its timer is set; that since then there was one
+# whole request and nothing else.
+BUSY, RESTING, ASKED = range(3)
 
 
 class Exchange:
@@ -42,25 +46,12 @@ class Exchange:
     `closes` says that the connection ends with it, so no other exchange ever stands behind it.
     `plan` is what its head asks for (server/routes.py), `details` what was read of its body;
     `group` is its number among the requests in flight, 0 for none; `stream` is what works on its
-    records in windows. `status` is 0 until there is an answer.
+    records in windows. `status` is 0 until there is an answer. `Connection.begin_whole` makes it,
+    for every request does, and a call of __init__ takes longer than all it would do.
     """
 
     __slots__ = ("connection", "head", "plan", "trace_id", "received_at", "status", "answer",
                  "closes", "group", "stream", "details", "is_gone")
-
-    def __init__(self, connection: "Connection", head: Head | None, now: float) -> None:
-        self.connection = connection
-        self.head = head
-        self.plan = None
-        self.trace_id = ""
-        self.received_at = now
-        self.status = 0
-        self.answer: bytes | None = None
-        self.closes = head is None or not head.keep_alive
-        self.group = 0
-        self.stream = None
-        self.details = None
-        self.is_gone = False
 
 
 class Connection:
@@ -71,7 +62,7 @@ class Connection:
 
     __slots__ = ("number", "socket", "parser", "exchanges", "reading", "waiting_bytes", "has_ended",
                  "is_stalled", "is_closing", "is_lingering", "is_gone", "mask", "timer", "since",
-                 "held_bytes",
+                 "held_bytes", "calm",
                  "_out", "_on_answer", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
                  "_owes_continue")
 
@@ -89,6 +80,7 @@ class Connection:
         self.is_lingering = False
         self.is_gone = False         # nothing can be written any more
         self.mask = 0                # what the front watches it for
+        self.calm = BUSY
         self.held_bytes = 0          # of an unfinished request, as the front counts them
         self.timer = NEVER           # the front's next look at its deadline
         self._out: list[bytes | memoryview] = []
@@ -113,23 +105,18 @@ class Connection:
         return not (self.is_closing or len(self.exchanges) >= PIPELINED
                     or self.waiting_bytes > WAITING_BYTES)
 
-    def receive(self, now: float) -> tuple[Head, bytes] | None:
-        """Reads once and feeds the parser; notes the client's end or reset.
-
-        Gives head and content where what was read is one whole request; it has not gone through
-        the parser then.
-        """
+    def read(self) -> bytes | None:
+        """What the client sent, empty at its end; None where nothing is there. Notes a reset."""
         try:
-            data = self.socket.recv(READ_BYTES)
+            return self.socket.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return None
         except OSError:
             self.is_gone = True
             return None
-        if data and self.rests():
-            whole = self.parser.take_whole(data)
-            if whole is not None:
-                return whole
+
+    def take(self, data: bytes, now: float) -> None:
+        """Feeds the parser with what was read; notes the client's end."""
         if not data:
             self.has_ended = True
             self._ended_at = now
@@ -143,7 +130,6 @@ class Connection:
             if not self.parser.started:
                 self._request_at = now
             self.parser.feed(data)
-        return None
 
     def rests(self) -> bool:
         """Whether nothing is owed to the client, which may send a further request."""
@@ -152,11 +138,16 @@ class Connection:
                     or self.mask != select.EPOLLIN)
 
     def begin_whole(self, head: Head | None, began_at: float) -> Exchange:
-        """Opens the exchange of a request of which nothing is to be read any more, as `receive`
-        gives them whole; its first byte came at `began_at`."""
-        exchange = Exchange(self, head, began_at)
+        """Opens the exchange of a request of which nothing is to be read any more; its first byte
+        came at `began_at`."""
+        exchange = Exchange()
+        exchange.connection, exchange.head, exchange.plan = self, head, None
+        exchange.trace_id, exchange.received_at = "", began_at
+        exchange.status = exchange.group = 0
+        exchange.answer = exchange.stream = exchange.details = None
+        exchange.is_gone = False
+        exchange.closes = self.is_closing = head is None or not head.keep_alive
         self.exchanges.append(exchange)
-        self.is_closing = exchange.closes
         return exchange
 
     def begin(self, head: Head | None) -> Exchange:
@@ -194,7 +185,7 @@ class Connection:
         self._on_answer(exchange)
         self.stream(head)
 
-    def stream(self, data: bytes) -> None:
+    def stream(self, data: bytes | memoryview) -> None:
         """Writes a piece of a streamed answer."""
         self._out.append(data)
         self.waiting_bytes += len(data)
@@ -205,6 +196,27 @@ class Connection:
         self.stream(data)
         self.exchanges.popleft()
         self._pump()
+
+    def answer_calm(self, answer: bytes, now: float) -> bool:
+        """Writes the answer, counted before, of the one exchange of a connection that is ASKED.
+        Whether all is written and the connection rests again; else it is to be settled."""
+        self.calm = BUSY
+        self.exchanges.clear()
+        try:
+            sent = self.socket.send(answer)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            self.is_gone = True
+            return False
+        if sent == len(answer):
+            self.since = now
+            self.calm = RESTING
+            return True
+        if sent:
+            self.since = now
+        self.stream(memoryview(answer)[sent:])
+        return False
 
     def _pump(self) -> None:
         while self.exchanges and self.exchanges[0].answer is not None:

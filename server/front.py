@@ -16,12 +16,13 @@ from collections import deque
 from loader.prepare import map_file, open_card
 from loader.tokenizers.table import open_tokenizer
 from server import codec, link, log
+from server.actions import Answers, Finish, SendCancel, SendGroups, SendHello, SendLone
 from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
 from server.connection import Connection
 from server.doors import CONNECTIONS_IN_ALL, SPARE_DESCRIPTORS, Doors
-from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
+from server.inflight import InFlight, Limits
 from server.messages import MessageError
 from server.metrics import DRAINING, UP
 from server.processes import ChildSpec, arm
@@ -256,8 +257,13 @@ class Front:
 
     def _take_messages(self, now: float) -> None:
         while self._messages:
+            data = self._messages.popleft()
+            answers = codec.read_answers(data)
+            if answers is not None:
+                self.inflight.take_answers(answers)
+                continue
             try:
-                message = codec.decode(self._messages.popleft())
+                message = codec.decode(data)
             except MessageError as error:
                 log.event("link_closed", why=error)
                 self._messages.clear()
@@ -291,7 +297,12 @@ class Front:
                 inflight.hits = 0
             for action in inflight.take_actions():
                 kind = type(action)
-                if kind is Finish:
+                if kind is Answers:
+                    self.clients.express.finish(action.answered)
+                elif kind is SendLone:
+                    self.clients.express.count()
+                    self._send(codec.encode_lone(action.requests))
+                elif kind is Finish:
                     if action.group != GROUP:
                         self.requests.finish(action.group, action.outcome)
                     else:
@@ -336,9 +347,9 @@ class Front:
     def _take_model(self, card: int, tokenizer: int) -> None:
         begun = time.monotonic()
         facts = open_card(card)
-        self.requests.classifier = Classifier(
+        self.clients.set_classifier(Classifier(
             facts, open_tokenizer(map_file(tokenizer)), self.spec.settings, self.page,
-            self.inflight, self.replies)
+            self.inflight, self.replies))
         self.status.card = facts
         os.close(card)
         os.close(tokenizer)

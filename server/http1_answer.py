@@ -16,20 +16,24 @@ _KEEP = b"Connection: keep-alive\r\n"
 _NOTHING = b""
 
 
-def answer_bytes(status: int, date: bytes, latency_ms: float, trace_id: bytes,
-                 content_type: bytes, fields: bytes, content: bytes, closes: bool, minor: int,
-                 without_content: bool = False) -> bytes:
+def answer_start(status: int, date: bytes, content_type: bytes) -> bytes:
+    """How answers of a kind begin for a second; `date` is the Date field's value."""
+    return b"%b%b\r\nContent-Type: %b\r\nContent-Length: " % (
+        _STARTS[status], date, content_type)
+
+
+def answer_bytes(start: bytes, latency_ms: bytes, trace_id: bytes, fields: bytes, content: bytes,
+                 closes: bool = False, minor: int = 1, without_content: bool = False) -> bytes:
     """A whole answer.
 
-    `date` is the Date field's value; `fields` are further header lines, each with its CR LF;
-    `closes` says Connection: close; a client of HTTP/1.0 (`minor` 0) is told when it does not;
-    `without_content` leaves the content out but not its length (HEAD).
+    `start` is of `answer_start`, `latency_ms` a number, `fields` are further header lines, each
+    with its CR LF; `closes` says Connection: close; a client of HTTP/1.0 (`minor` 0) is told when
+    it does not; `without_content` leaves the content out but not its length (HEAD).
     """
-    return b"%b%b\r\nContent-Type: %b\r\nContent-Length: %d\r\nX-Latency-ms: %.3f\r\n%b" \
-        b"X-Trace-Id: %b\r\n%b\r\n%b" % (
-            _STARTS[status], date, content_type, len(content), latency_ms, fields, trace_id,
-            _CLOSE if closes else _NOTHING if minor else _KEEP,
-            _NOTHING if without_content else content)
+    return b"%b%d\r\nX-Latency-ms: %b\r\n%bX-Trace-Id: %b\r\n%b\r\n%b" % (
+        start, len(content), latency_ms, fields, trace_id,
+        _CLOSE if closes else _NOTHING if minor else _KEEP,
+        _NOTHING if without_content else content)
 
 
 def stream_head(status: int, date: bytes, latency_ms: float, trace_id: bytes, content_type: bytes,

@@ -5,10 +5,11 @@ dispatcher's death is kept here: rows, deadlines, blame. A job's number is never
 life of a front, and answers to unknown numbers are dropped: that is the whole defence against late,
 repeated and stale results.
 
-Life of a group (one request): open → sent → answered once by one Finish action. It ends by its
-results, a refusal, blame (three faults), its deadline, its age, or because its client left. When
-the link to the dispatcher is lost, open jobs are sent again in arrival order; a job sent five times
-travels alone, so that three more dispatcher deaths by fault blame it and nobody else.
+Life of a group (one request): open → sent → answered once, by one Finish action or, where it was
+opened as a lone text and has its result, in an action of Answers. It ends by its results, a
+refusal, blame (three faults), its deadline, its age, or because its client left. When the link to
+the dispatcher is lost, open jobs are sent again in arrival order; a job sent five times travels
+alone, so that three more dispatcher deaths by fault blame it and nobody else.
 """
 
 import heapq
@@ -17,15 +18,18 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from server.actions import (Answer, Answers, Finish, Outcome, SendCancel, SendGroups, SendHello,
+                            SendLone)
 from server.cache import Cache, key_of
+from server.held import HeldGroup, HeldJob, Lone, message_of
 from server.messages import (CACHE, FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFORE_ALONE, Cancel,
                              FrontHello, Group, Job, Notes, Reason, Refused, Result, Results, Row,
                              State)
 
 # Jobs sent again in one turn after a new link, so that a full front stays responsive.
 RESEND_SLICE_JOBS = 256
-MOST_SENDS = 255            # that a job is told of
 NEVER = math.inf
+_NO_ENGINES = (NEVER, NEVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,58 +48,6 @@ class Limits:
     cache_bytes: int = 0
 
 
-@dataclass(slots=True)      # every request makes one, and a frozen one takes four times as long
-class Outcome:
-    """How a group ended: "ok", "refused", "failed", "deadline", "aged", "outage", "not_ready".
-
-    `results` stands in row order for "ok", with None for a row that failed in a partial group;
-    `retry_ms` says when to come back after "refused", "outage" and "not_ready".
-    """
-
-    kind: str
-    results: Sequence[Result | None] = ()
-    reason: str = ""
-    retry_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SendHello:
-    hello: FrontHello
-
-
-@dataclass(slots=True)      # as an Outcome
-class SendGroups:
-    groups: list[Group]
-
-
-@dataclass(frozen=True, slots=True)
-class SendCancel:
-    cancel: Cancel
-
-
-@dataclass(slots=True)      # as an Outcome
-class Finish:
-    group: int
-    outcome: Outcome
-
-
-@dataclass(slots=True, eq=False)
-class _Group(Group):
-    """A group as it travels at first, `jobs` those that no cache knew, and what is kept of it."""
-
-    partial: bool
-    opened_at: float
-    results: list[Result | None]
-    remaining: int
-
-
-@dataclass(slots=True, eq=False)
-class _Job(Job):
-    held: _Group
-    index: int
-    dispatcher_faults: int = 0
-
-
 class InFlight:
     """A front's open requests. Events return nothing; `take_actions` gives what to do."""
 
@@ -105,19 +57,21 @@ class InFlight:
         self.limits = limits
         self.is_ready = False
         self.state = State(False, 0, 0, 0.0, 0.0)
+        self._waits_ms = _NO_ENGINES    # of HIGH and LOW
         self.stale_results = 0
         self.hits = 0                   # texts that this front itself knew the answer of
         self._known = Cache(limits.cache_bytes) if limits.cache_bytes else None
-        self._groups: dict[int, _Group] = {}
-        self._jobs: dict[int, _Job] = {}
+        self._groups: dict[int, HeldGroup | Lone] = {}
+        self._jobs: dict[int, HeldJob | Lone] = {}
         self._next_job = 1
         self._bytes = 0
         self._is_linked = False
-        self._unsent: deque[_Group] = deque()
-        self._suspects: deque[_Job] = deque()
-        self._alone: _Job | None = None
+        self._unsent: deque[HeldGroup | Lone] = deque()
+        self._unsent_lone: list[Lone] = []              # those never sent, and in flight
+        self._suspects: deque[HeldJob | Lone] = deque()
+        self._alone: HeldJob | Lone | None = None
         # Dispatcher's incarnation → the job that it was given alone last, until it is judged.
-        self._given_alone: dict[int, _Job] = {}
+        self._given_alone: dict[int, HeldJob | Lone] = {}
         self._cancelled: list[int] = []
         self.deadlines: list[tuple[float, int]] = []    # a heap of (deadline, group), some over
         self._served_at = now
@@ -136,6 +90,12 @@ class InFlight:
         if not self.is_ready:
             self.is_ready = True
             self._served_at = now
+
+    def welcomes(self, priority: int) -> bool:
+        """Whether a request is taken for sure: at a glance, what `early_refusal` says in full."""
+        limits = self.limits
+        return (self._waits_ms[priority] <= limits.max_wait_ms and self.is_ready
+                and len(self._jobs) < limits.max_jobs and self._bytes < limits.max_bytes)
 
     def early_refusal(self, priority: int, now: float) -> Outcome | None:
         """Why a new request would not be taken, known before it is even tokenised."""
@@ -166,14 +126,14 @@ class InFlight:
         `group` must be new in this life of the front; `rows` is not empty; `deadline` is
         monotonic seconds; in a `partial` group a row that fails does not fail the others.
         """
-        jobs: list[_Job] = []
-        held = _Group(group, connection, priority, NEVER if deadline is None else deadline, 0,
+        jobs: list[HeldJob] = []
+        held = HeldGroup(group, connection, priority, NEVER if deadline is None else deadline, 0,
                       jobs, partial, now, [None] * len(rows), len(rows))
         number = self._next_job
         for index, row in enumerate(rows):
             if self._known is not None and self._answer(held, index, row):
                 continue
-            job = _Job(number, row.tokens, row.split, 0, 0, row.ids, held, index)
+            job = HeldJob(number, row.tokens, row.split, 0, 0, row.ids, held, index)
             self._jobs[number] = job
             number += 1
             self._bytes += len(row.ids)
@@ -189,7 +149,33 @@ class InFlight:
         if self._is_linked:
             self._unsent.append(held)
 
-    def _answer(self, held: _Group, index: int, row: Row) -> bool:
+    def open_lone(self, group: int, connection: int, priority: int, deadline: float,
+                  tokens: int, split: int, ids: bytes, now: float) -> None:
+        """As `open`, of one text; `deadline` is NEVER for none. Answers end it in place of a
+        Finish that is "ok"."""
+        if self._known is not None:
+            logits = self._known.get(split.to_bytes(4, "little") + ids)
+            if logits is not None:
+                self.hits += 1
+                self._actions.append(Answers([(group, (
+                    0, RESULT_OK, CACHE, 0, 0, 0, 0, len(logits) // 4, logits))]))
+                return
+        lone = Lone()
+        lone.group, lone.connection, lone.priority, lone.deadline = \
+            group, connection, priority, deadline
+        lone.job = number = self._next_job
+        lone.tokens, lone.split, lone.ids = tokens, split, ids
+        lone.sends = lone.deaths = lone.dispatcher_faults = 0
+        lone.opened_at = now
+        self._next_job = number + 1
+        self._jobs[number] = self._groups[group] = lone
+        self._bytes += len(ids)
+        if deadline != NEVER:
+            heapq.heappush(self.deadlines, (deadline, group))
+        if self._is_linked:
+            self._unsent_lone.append(lone)
+
+    def _answer(self, held: HeldGroup, index: int, row: Row) -> bool:
         """Answers a row if its answer is known here."""
         logits = self._known.get(key_of(row))
         if logits is None:
@@ -210,6 +196,7 @@ class InFlight:
         self._is_linked = True
         self._actions.append(SendHello(self.hello))
         self._unsent = deque(self._groups.values())
+        self._unsent_lone.clear()
         self._suspects.clear()
 
     def link_down(self, now: float) -> None:
@@ -217,11 +204,14 @@ class InFlight:
         self._note_service(now)
         self._is_linked = False
         self._unsent.clear()
+        self._unsent_lone.clear()
         self._cancelled.clear()
         # What was still to be sent on it is sent again with the next.
-        self._actions = [action for action in self._actions if isinstance(action, Finish)]
+        self._actions = [action for action in self._actions
+                         if isinstance(action, (Answers, Finish))]
         self._alone = None
         self.state = State(self.state.ready, 0, 0, 0.0, 0.0)
+        self._waits_ms = _NO_ENGINES
 
     def dispatcher_died(self, incarnation: int, is_fault: bool) -> None:
         """The master's verdict on a dispatcher, before or after its link's end is seen; blames the
@@ -236,11 +226,14 @@ class InFlight:
     def receive(self, message: object, now: float) -> None:
         """A decoded message of the dispatcher; kinds that a front never gets are ignored."""
         if isinstance(message, Results):
-            for result in message.results:
-                self._take_result(result)
+            self.take_answers([(r.job, r.status, r.kind, r.engine, r.batch_size, r.queue_us,
+                                r.infer_us, len(r.logits) // 4, r.logits)
+                               for r in message.results])
         elif isinstance(message, State):
             self._note_service(now)
             self.state = message
+            self._waits_ms = (message.backlog_high_ms, message.backlog_low_ms) \
+                if message.engines else _NO_ENGINES
             if message.ready:
                 self.set_ready(now)
             self._note_service(now)
@@ -258,6 +251,22 @@ class InFlight:
                     if job.deaths >= FAULTS_TO_BLAME:
                         self._fail(job)
 
+    def take_answers(self, answers: Sequence[Answer]) -> None:
+        """Results of the dispatcher, as codec.read_answers gives them."""
+        jobs, answered = self._jobs, []
+        for answer in answers:
+            job = jobs.get(answer[0])
+            if type(job) is not Lone or answer[1] != RESULT_OK:
+                self._take_result(job, answer)
+                continue
+            self._drop(job)
+            del self._groups[job.group]
+            if answer[2] == CACHE and self._known is not None:
+                self._known.put(key_of(job), answer[8])
+            answered.append((job.group, answer))
+        if answered:
+            self._actions.append(Answers(answered))
+
     def tick(self, now: float) -> None:
         """Ends what has passed its deadline or its age."""
         while self.deadlines and self.deadlines[0][0] <= now:
@@ -272,7 +281,7 @@ class InFlight:
 
     def has_more(self) -> bool:
         """Whether `take_actions` has anything."""
-        return bool(self._unsent or self._actions or self._cancelled
+        return bool(self._unsent_lone or self._actions or self._unsent or self._cancelled
                     or (self._suspects and self._may_send_suspect()))
 
     def due_at(self) -> float:
@@ -291,11 +300,16 @@ class InFlight:
         return None if due == NEVER else due
 
     def take_actions(self) -> list[object]:
-        """What to do now, in order: SendHello, SendCancel, SendGroups, Finish."""
+        """What to do now, in order: what ended, then what is to be sent."""
         if self._is_linked:
             if self._cancelled:
                 self._actions.append(SendCancel(Cancel(self._cancelled)))
                 self._cancelled = []
+            if self._unsent_lone:
+                for lone in self._unsent_lone:
+                    lone.sends = 1
+                self._actions.append(SendLone(self._unsent_lone))
+                self._unsent_lone = []
             if self._unsent or self._suspects:
                 groups = self._next_groups()
                 if groups:
@@ -318,13 +332,13 @@ class InFlight:
             together = [job for job in jobs if job.sends < SENDS_BEFORE_ALONE]
             self._suspects.extend(job for job in jobs if job.sends >= SENDS_BEFORE_ALONE)
             if together:
-                groups.append(_message(held, together))
+                groups.append(message_of(held, together))
                 budget -= len(together)
         while self._suspects and self._may_send_suspect():
             job = self._suspects.popleft()
             if job.job in self._jobs:
                 self._alone = self._given_alone[self.state.incarnation] = job
-                groups.append(_message(job.held, [job]))
+                groups.append(message_of(job.held, [job]))
         return groups
 
     def _may_send_suspect(self) -> bool:
@@ -332,25 +346,26 @@ class InFlight:
         which life it is, so that nobody is blamed for the death of another."""
         return self._alone is None and self.state.incarnation > 0
 
-    def _take_result(self, result: Result) -> None:
-        job = self._jobs.get(result.job)
+    def _take_result(self, job: HeldJob | Lone | None, answer: Answer) -> None:
+        number, status, kind, engine, batch_size, queue_us, infer_us, _, logits = answer
         if job is None:
             self.stale_results += 1
-        elif result.status != RESULT_OK:
+        elif status != RESULT_OK:
             self._fail(job)
         else:
-            if result.kind == CACHE and self._known is not None:
-                self._known.put(key_of(job), result.logits)
-            job.held.results[job.index] = result
+            if kind == CACHE and self._known is not None:
+                self._known.put(key_of(job), logits)
+            job.held.results[job.index] = Result(number, status, kind, engine, batch_size,
+                                                 queue_us, infer_us, logits)
             self._close(job)
 
-    def _fail(self, job: _Job) -> None:
+    def _fail(self, job: HeldJob | Lone) -> None:
         if job.held.partial:
             self._close(job)
         else:
             self._finish(job.held, Outcome("failed"))
 
-    def _close(self, job: _Job) -> None:
+    def _close(self, job: HeldJob) -> None:
         """One job has its end; the group's is reached with its last."""
         self._drop(job)
         held = job.held
@@ -359,19 +374,21 @@ class InFlight:
             del self._groups[held.group]
             self._actions.append(Finish(held.group, Outcome("ok", held.results)))
 
-    def _finish(self, held: _Group, outcome: Outcome) -> None:
+    def _finish(self, held: HeldGroup | Lone, outcome: Outcome) -> None:
         self._forget(held)
         self._actions.append(Finish(held.group, outcome))
 
-    def _forget(self, held: _Group) -> None:
+    def _forget(self, held: HeldGroup | Lone) -> None:
         del self._groups[held.group]
+        if held in self._unsent_lone:
+            self._unsent_lone.remove(held)
         for job in held.jobs:
             if job.job in self._jobs:
                 self._drop(job)
                 if job.sends and self._is_linked:
                     self._cancelled.append(job.job)
 
-    def _drop(self, job: _Job) -> None:
+    def _drop(self, job: HeldJob | Lone) -> None:
         del self._jobs[job.job]
         self._bytes -= len(job.ids)
         if job is self._alone:
@@ -380,10 +397,3 @@ class InFlight:
     def _note_service(self, now: float) -> None:
         if self._is_linked and self.state.engines:
             self._served_at = now
-
-
-def _message(held: _Group, jobs: Sequence[_Job]) -> Group:
-    """A part of the group as it travels; `count` is that of the jobs that travel now."""
-    for job in jobs:
-        job.sends = min(job.sends + 1, MOST_SENDS)
-    return Group(held.group, held.connection, held.priority, held.deadline, len(jobs), jobs)

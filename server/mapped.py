@@ -22,7 +22,8 @@ from server.classify import PIECE_CHARACTERS, TEXT_CHARACTERS, Classifier, last_
 from server.connection import WAITING_BYTES, Exchange
 from server.errors import ClientError
 from server.http1_answer import LAST_CHUNK, chunk
-from server.inflight import NEVER, Outcome
+from server.actions import Outcome
+from server.inflight import NEVER
 from server.messages import LOW
 from server.messages import Row as JobRow
 from server.replies import JSON, outcome_error

@@ -4,11 +4,11 @@ import os
 import time
 from email.utils import formatdate
 
+from server.actions import Outcome
 from server.answer import render_error
 from server.connection import Exchange
 from server.errors import ClientError
-from server.http1_answer import answer_bytes, stream_head
-from server.inflight import Outcome
+from server.http1_answer import answer_bytes, answer_start, stream_head
 from server.messages import Reason
 
 JSON = b"application/json"
@@ -23,7 +23,8 @@ class Replies:
         self.is_draining = False
         self.date = b""
         self._second = -1
-        self._ids: list[str] = []
+        self._starts: dict[tuple[int, bytes], bytes] = {}   # of answers with this Date
+        self._ids: list[bytes] = []
 
     def tick(self) -> None:
         """Brings the Date field up to date; once a turn is enough."""
@@ -31,6 +32,7 @@ class Replies:
         if second != self._second:
             self._second = second
             self.date = formatdate(second, usegmt=True).encode()
+            self._starts.clear()
 
     def send(self, exchange: Exchange, status: int, content: bytes, content_type: bytes,
              now: float, fields: bytes = b"", latency_ms: float | None = None) -> None:
@@ -47,10 +49,17 @@ class Replies:
         if exchange is connection.reading:
             exchange.closes = True
         connection.answer(exchange, status, answer_bytes(
-            status, self.date, latency_ms,
-            (exchange.trace_id or self.trace_id(exchange)).encode(), content_type, fields,
-            content, exchange.closes, 1 if head is None else head.minor,
-            head is not None and head.method == "HEAD"))
+            self.start(status, content_type), b"%.3f" % latency_ms,
+            self.trace_id(exchange).encode(), fields, content, exchange.closes,
+            1 if head is None else head.minor, head is not None and head.method == "HEAD"))
+
+    def start(self, status: int, content_type: bytes) -> bytes:
+        """How such an answer begins at present."""
+        start = self._starts.get((status, content_type))
+        if start is None:
+            start = self._starts[status, content_type] = answer_start(status, self.date,
+                                                                      content_type)
+        return start
 
     def start_stream(self, exchange: Exchange, content_type: bytes, now: float,
                      fields: bytes) -> bool:
@@ -74,12 +83,13 @@ class Replies:
         """The exchange's trace id, made up at its first use where the client sent none."""
         if not exchange.trace_id:
             plan = exchange.plan
-            exchange.trace_id = (plan is not None and plan.trace_id) or self._fresh_id()
+            exchange.trace_id = (plan is not None and plan.trace_id) or self.fresh_id().decode()
         return exchange.trace_id
 
-    def _fresh_id(self) -> str:
+    def fresh_id(self) -> bytes:
+        """A new trace id: 32 hexadecimal digits."""
         if not self._ids:
-            digits = os.urandom(16 * IDS_AT_ONCE).hex()
+            digits = os.urandom(16 * IDS_AT_ONCE).hex().encode()
             self._ids = [digits[at:at + 32] for at in range(0, len(digits), 32)]
         return self._ids.pop()
 

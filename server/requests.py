@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from server import log
+from server.actions import Outcome
 from server.classify import INLINE_BYTES, Classifier
 from server.connection import NEVER, Connection, Exchange
 from server.errors import ClientError
-from server.inflight import InFlight, Outcome
+from server.inflight import InFlight
 from server.mapped import PARKED, BodySource, FileSource, Window, Windows
 from server.messages import Reason
 from server.metrics import Page
@@ -58,7 +59,7 @@ class Requests:
         self._status = status
         self._records = records
         self.streams: set[Windows] = set()
-        self._counted: dict[tuple[str, int], Callable[[], None]] = {}
+        self._counted: dict[tuple[str, int], Callable[[float], None]] = {}
         self._has_worked = False
         self._returns = Returns(time.monotonic())
 
@@ -103,7 +104,7 @@ class Requests:
         except ClientError as error:
             self._replies.refuse(exchange, error, now)
         except Exception as error:
-            self._fault(exchange, error)
+            self.fault(exchange, error)
 
     def _start(self, stream: Windows, size: int) -> None:
         stream.exchange.stream = stream
@@ -127,12 +128,12 @@ class Requests:
         except ClientError as error:
             self._replies.refuse(exchange, error, time.monotonic())
         except Exception as error:
-            self._fault(exchange, error)
+            self.fault(exchange, error)
         if stream is not None:
             self._end_stream(stream)
         return False
 
-    def _fault(self, exchange: Exchange, error: Exception) -> None:
+    def fault(self, exchange: Exchange, error: Exception) -> None:
         """A fault of ours costs this request alone, not the front and all its clients."""
         log_fault(error, self._replies.trace_id(exchange))
         if exchange.status:
@@ -194,7 +195,7 @@ class Requests:
             else:
                 self.refuse(target, outcome, now)
         except Exception as error:
-            self._fault(target, error)
+            self.fault(target, error)
         self.settle(target.connection, now)
 
     def _finish_window(self, window: Window, outcome: Outcome, now: float) -> None:
@@ -202,7 +203,7 @@ class Requests:
         try:
             stream.ended(window, outcome, now)
         except Exception as error:
-            self._fault(stream.exchange, error)
+            self.fault(stream.exchange, error)
         if stream.is_over:
             self._end_stream(stream)
         self.settle(stream.exchange.connection, now)
@@ -251,12 +252,21 @@ class Requests:
     def count(self, exchange: Exchange) -> None:
         """Counts an answer; called before any of its bytes is handed to the kernel."""
         plan = exchange.plan
-        key = plan.route if plan is not None else "none", exchange.status
-        add = self._counted.get(key)
+        self._count(plan.route if plan is not None else "none", exchange.status, 1)
+
+    def answered(self, answers: int, written: int, now: float) -> None:
+        """Notes answers that the short way made, and counts those that it writes at once, like
+        `count` before any of their bytes is handed to the kernel."""
+        self._returns.answered(now, answers)
+        if written:
+            self._count("/infer", 200, written)
+
+    def _count(self, route: str, code: int, answers: int) -> None:
+        add = self._counted.get((route, code))
         if add is None:
-            add = self._page.counter("requests_total", route=key[0], code=key[1]).add
-            self._counted[key] = add
-        add()
+            add = self._page.counter("requests_total", route=route, code=code).add
+            self._counted[route, code] = add
+        add(answers)
         if not self._has_worked:
             self._has_worked = True
             self._page.set_worked()

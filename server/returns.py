@@ -21,10 +21,10 @@ class Returns:
         self._rate = 0.0            # answers a second
         self._rate_at = now
 
-    def answered(self, now: float) -> None:
-        """A request was answered."""
+    def answered(self, now: float, requests: int = 1) -> None:
+        """So many requests were answered."""
         self._decay(now)
-        self._rate += 1.0 / MEMORY_S
+        self._rate += requests / MEMORY_S
 
     def give_ms(self, least_ms: int, now: float) -> int:
         """After how long a request that is refused now should come back; at least `least_ms`,

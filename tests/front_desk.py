@@ -17,9 +17,10 @@ from loader.tokenizers.table import open_tokenizer
 from model.families.echo import echo_logits
 from model.families.table import FAMILIES
 from model.grid import buckets
+from server.actions import Answers, Finish, SendCancel, SendGroups, SendLone
 from server.classify import Classifier
 from server.clients import Clients
-from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups
+from server.inflight import InFlight, Limits
 from server.messages import (CACHE, RESULT_FAILED, RESULT_OK, Reason, Refusal, Refused, Result,
                              Results, State)
 from server.metrics import Registry
@@ -56,9 +57,9 @@ class Desk:
                                Routes(keys, settings.allow_origin, bool(settings.records)),
                                self.replies, self.requests)
         self.requests.settle = self.clients.settle
-        self.requests.classifier = Classifier(
+        self.clients.set_classifier(Classifier(
             prepared.card, open_tokenizer(map_file(files.tokenizer_fd)), settings, self.page,
-            self.inflight, self.replies)
+            self.inflight, self.replies))
         self.status.card = prepared.card
         self.inflight.link_up(now)
         self.inflight.take_actions()
@@ -114,9 +115,13 @@ class Desk:
             for action in self.inflight.take_actions():
                 if isinstance(action, Finish):
                     self.requests.finish(action.group, action.outcome)
-                elif isinstance(action, SendGroups):
-                    self.groups += action.groups
-                    self.jobs += [job for group in action.groups for job in group.jobs]
+                elif isinstance(action, Answers):
+                    self.clients.express.finish(action.answered)
+                elif isinstance(action, (SendGroups, SendLone)):
+                    self.clients.express.count()
+                    groups = action.groups if isinstance(action, SendGroups) else action.requests
+                    self.groups += groups
+                    self.jobs += [job for group in groups for job in group.jobs]
                 elif isinstance(action, SendCancel):
                     self._cancel(set(action.cancel.jobs))
 

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from server import codec
+from server.held import Lone
 from server.messages import (LIMIT_BYTES, VERSION, Batch, Cancel, Done, EngineHello, Failed,
                              FrontHello, Group, Job, MessageError, Note, Notes, Refusal, Refused,
                              Result, Results, Row, State)
@@ -36,6 +37,46 @@ def test_codec_jobs_random_groups_survive_and_keep_the_limit():
                 else:
                     joined[part.group] = part
         assert list(joined.values()) == groups
+
+
+def as_lone(group):
+    lone, job = Lone(), group.jobs[0]
+    for name in ("group", "connection", "priority", "deadline"):
+        setattr(lone, name, getattr(group, name))
+    for name in ("job", "tokens", "split", "ids",
+                 "deaths", "sends"):
+        setattr(lone, name, getattr(job, name))
+    return lone
+
+
+def test_codec_lone_requests_travel_as_groups_of_one():
+    rng = random.Random(4)
+    for _ in range(50):
+        groups = [Group(one.group, one.connection, one.priority, one.deadline, 1, one.jobs[:1])
+                  for one in random_groups(rng)]
+        messages = codec.encode_lone(list(map(as_lone, groups)))
+        assert max(map(len, messages)) <= LIMIT_BYTES
+        assert [one for each in messages for one in codec.decode(each).groups] == groups
+
+
+def test_codec_answers_are_the_results_or_left_to_the_reader():
+    rng, read = random.Random(6), 0
+    for _ in range(2000):
+        classes = rng.choice((0, 1, 2, 6))
+        results = [Result(rng.getrandbits(64), rng.randint(0, 1), rng.randint(0, 2), 1, 8, 10, 20,
+                          rng.randbytes(4 * (classes if rng.random() < 0.8 else rng.randint(0, 3))))
+                   for _ in range(rng.randint(1, 4))]
+        (data,) = codec.encode_results(results)
+        for _ in range(rng.randint(0, 1)):      # one byte is another, or missing
+            at = rng.randrange(len(data))
+            data = data[:at] + rng.randbytes(rng.randint(0, 1)) + data[at + 1:]
+        answers = codec.read_answers(data)
+        if answers is not None:
+            read += 1
+            assert codec.decode(data).results == [
+                Result(*head, logits) for *head, _, logits in answers]
+    assert 300 < read < 1900
+    assert codec.read_answers(codec.encode_state(State(True, 3, 5, 1.5, 2.5))) is None
 
 
 @pytest.mark.parametrize("message,encoded", [

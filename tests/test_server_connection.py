@@ -33,12 +33,15 @@ def open_on(pair):
     return connection
 
 
+def receive(connection, now=0.0):
+    data = connection.read()
+    if data is not None:
+        connection.take(data, now)
+
+
 def pull(connection, now=0.0):
-    """Receives once and opens an exchange for each whole request."""
-    whole = connection.receive(now)
-    if whole is not None:
-        connection.begin(whole[0])
-        return [connection.body_read(now)]
+    """Reads once and opens an exchange for each whole request."""
+    receive(connection, now)
     opened = []
     while connection.may_pull and (event := connection.parser.next_event()) is not None:
         if isinstance(event, Head):
@@ -99,10 +102,10 @@ def test_connection_answer_that_closes_lingers_until_the_client_ends(pair):
     connection.flush(0.0)
     assert connection.is_lingering and not connection.is_gone
     pair.say(b"x" * 1000)
-    connection.receive(0.0)
+    receive(connection)
     assert not connection.is_gone and not connection.parser.started
     pair.end()
-    connection.receive(0.0)
+    receive(connection)
     assert connection.is_gone and pair.heard() == b"last"
 
 
@@ -194,14 +197,14 @@ def test_connection_reset_while_writing_is_noticed(fake):
 def test_connection_refused_before_its_body_reads_no_other_request(fake):
     connection = open_on(fake)
     fake.say(POSTED[:-2])
-    connection.receive(0.0)
+    receive(connection)
     exchange = connection.begin(connection.parser.next_event())
     connection.answer(exchange, 415, b"no")
     assert connection.is_closing and not connection.may_pull
     connection.flush(0.0)
     assert connection.is_lingering and fake.socket.is_shut
     fake.say(b"bc" + REQUEST)
-    connection.receive(0.0)
+    receive(connection)
     assert not connection.exchanges
 
 
@@ -209,16 +212,16 @@ def test_connection_lingering_is_bounded_in_bytes_and_time(fake, monkeypatch):
     monkeypatch.setattr(module, "LINGER_BYTES", 1000)
     connection = open_on(fake)
     fake.say(POSTED[:-2])
-    connection.receive(0.0)
+    receive(connection)
     exchange = connection.begin(connection.parser.next_event())
     connection.answer(exchange, 413, b"no")
     connection.flush(2.0)
     assert connection.deadline(READ_S) == 2 + LINGER_S
     fake.say(b"x" * 999)
-    connection.receive(3.0)
+    receive(connection, 3.0)
     assert not connection.is_gone and connection.deadline(READ_S) == 2 + LINGER_S
     fake.say(b"xx")
-    connection.receive(3.0)
+    receive(connection, 3.0)
     assert connection.is_gone
 
 

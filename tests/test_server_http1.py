@@ -167,18 +167,3 @@ def test_http1_head_of_an_absolute_target_takes_its_host():
     head = parser.next_event()
     assert (head.host, head.segments, head.query) == ("other:81", ("a/b", "c"), "d=e?f")
     assert head.fields == {b"host": b"h", b"x-a": b"1, 2"}
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_http1_short_cut_for_whole_requests_gives_the_same_or_nothing(case):
-    known: dict = {}
-    play([case.sent], Parser(BODY_LIMIT, known))
-    whole = Parser(BODY_LIMIT, known).take_whole(case.sent)
-    if whole is not None:
-        head, content = whole
-        assert [show(head), show(Body(content, {}))] == case.events
-    assert whole is not None or case.name not in ("ok-post", "ok-get", "ok-equal-lengths")
-    for end in range(0, len(case.sent), max(1, len(case.sent) // CUTS_A_CASE)):
-        whole = Parser(BODY_LIMIT, known).take_whole(case.sent[:end])
-        if whole is not None:
-            assert play([case.sent[:end]]) == [show(whole[0]), show(Body(whole[1], {}))]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups, SendHello
+from server.actions import Finish, SendCancel, SendGroups, SendHello
+from server.inflight import InFlight, Limits
 from server.messages import (CACHE, CPU, HIGH, LOW, RESULT_OK, Note, Notes, Reason, Refusal,
                              Refused, Result, Results, Row, State)
 

@@ -4,7 +4,8 @@ import struct
 
 import pytest
 
-from server.inflight import InFlight, Limits, Outcome, SendGroups, SendHello
+from server.actions import Outcome, SendGroups, SendHello
+from server.inflight import InFlight, Limits
 from server.messages import Result, Row
 from server.rehearsal import GROUP, TRY_AGAIN_S, Rehearsal
 

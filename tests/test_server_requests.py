@@ -311,11 +311,11 @@ def test_requests_end_of_the_drain_answers_what_is_open(desk):
 
 def test_requests_fault_of_ours_costs_one_request(desk, capfd):
     client = desk.connect()
-    runs = desk.requests.classifier._runs
-    desk.requests.classifier._runs = None
+    runs = desk.requests.classifier.runs
+    desk.requests.classifier.runs = None
     client.send(post({"text": "private words"}))
     assert client.read().code == "failed"
-    desk.requests.classifier._runs = runs
+    desk.requests.classifier.runs = runs
     assert client.ask({"text": "a"}).status == 200
     logged = capfd.readouterr().err
     assert "event=front_fault" in logged and "private" not in logged

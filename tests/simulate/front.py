@@ -1,8 +1,9 @@
 """The front of the simulation: the real requests in flight, with clients, doors and a rehearsal."""
 
 from server import codec
-from server.inflight import (Finish, InFlight, Outcome, SendCancel, SendGroups, SendHello)
-from server.messages import Notes, Results, Row
+from server.actions import (Answers, Finish, Outcome, SendCancel, SendGroups, SendHello, SendLone)
+from server.inflight import NEVER, InFlight
+from server.messages import Notes, Result, Results, Row
 from tests.simulate.roles import House, stamped
 from tests.simulate.world import EOF, End, Process, pipe
 
@@ -47,7 +48,7 @@ class Front(Process):
                     ended = True
                 else:
                     self._note(message)
-                    held.receive(message, now)
+                    self._receive(message, now)
         if ended:
             held.link_down(now)
             self.link.close()
@@ -99,8 +100,23 @@ class Front(Process):
         if refusal is not None:
             self.house.reached["refused early: " + refusal.kind] += 1
             self._finish(group, refusal, now)
+        elif len(rows) == 1 and not partial:
+            row = rows[0]
+            self.held.open_lone(group, connection, priority, NEVER if deadline is None
+                                else deadline, row.tokens, row.split, row.ids, now)
         else:
             self.held.open(group, connection, priority, deadline, rows, now, partial)
+
+    def _receive(self, message: object, now: float) -> None:
+        """Results come as a front reads them of their bytes."""
+        for data in codec.encode_results(message.results) if isinstance(message, Results) else ():
+            answers = codec.read_answers(data)
+            if answers is not None:
+                self.held.take_answers(answers)
+            else:
+                self.held.receive(codec.decode(data), now)
+        if not isinstance(message, Results):
+            self.held.receive(message, now)
 
     def _note(self, message: object) -> None:
         """What the observer checks of a message before the front acts on it."""
@@ -125,9 +141,15 @@ class Front(Process):
                 # What travels is a copy, as it is between processes.
                 for message in codec.encode_jobs(action.groups):
                     self.link.send(codec.decode(message))
+            elif isinstance(action, SendLone):
+                for message in codec.encode_lone(action.requests):
+                    self.link.send(codec.decode(message))
             elif isinstance(action, SendCancel):
                 self.house.reached["cancel"] += 1
                 self.link.send(action.cancel)
+            elif isinstance(action, Answers):
+                for group, (*head, _, logits) in action.answered:
+                    self._finish(group, Outcome("ok", [Result(*head, logits)]), now)
             elif isinstance(action, Finish):
                 self._finish(action.group, action.outcome, now)
         self.house.reached["stale result"] += self.held.stale_results - self.stale_seen

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from server.inflight import Limits, Outcome
+from server.actions import Outcome
+from server.inflight import Limits
 from server.messages import Row
 from server.orders import Plan
 from server.scheduler import Policy

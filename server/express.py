@@ -1,0 +1,173 @@
+"""The short way of what most clients send: one text in JSON, whole in one read, nothing beside it.
+
+Every turn of a front spends most of its time on such requests, so two functions take them from a
+socket to the dispatcher and from a result to the socket, where the general way has some sixty calls
+through as many objects. They take only what surely goes well: whatever is unusual, in a request, a
+connection or the server, is left to the general way, which does all of it from the start. Both give
+the same answers, and a test holds them to that.
+"""
+
+import struct
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from model.scores import scores
+from server import log
+from server.actions import Answer, Outcome
+from server.body import read_plain
+from server.classify import INLINE_BYTES, Classifier
+from server.connection import ASKED, Connection, Exchange
+from server.http1_answer import answer_bytes
+from server.http1_head import Head
+from server.inflight import NEVER
+from server.replies import JSON as JSON_TYPE
+from server.replies import Replies
+from server.requests import Requests
+from server.routes import JSON, Plan, Routes
+
+KNOWN_WAYS = 1 << 10
+
+
+class Way(NamedTuple):
+    """What a head that may go the short way says; `size` is that of the content."""
+
+    size: int
+    head: Head
+    plan: Plan
+    priority: int
+
+
+class Express:
+    """The short way of one front with one model. `known_heads` are the sound heads that the parsers
+    of its connections remember."""
+
+    def __init__(self, known_heads: dict[bytes, Head], routes: Routes, classifier: Classifier,
+                 requests: Requests, replies: Replies) -> None:
+        self._known_heads = known_heads
+        self._routes = routes
+        self._classifier = classifier
+        self._inflight = classifier.inflight
+        self._requests = requests
+        self._replies = replies
+        self._ways: dict[bytes, Way] = {}
+        self._tokenize_seconds: list[float] = []    # of this turn
+
+    def take(self, connection: Connection, data: bytes, now: float) -> bool:
+        """Puts the request that `data` is into flight; False where it is none for this way, and
+        nothing has been done. The connection is RESTING."""
+        end = data.find(b"\r\n\r\n") + 4
+        way = self._ways.get(data[:end]) or self._find_way(data[:end])
+        if way is None:
+            return False
+        size, head, plan, priority = way
+        if size != len(data) - end or not self._inflight.welcomes(priority) \
+                or self._requests.is_over:
+            return False
+        text = read_plain(data[end:])
+        if text is None:
+            return False
+        begun = time.monotonic()
+        try:
+            tokens, split, ids, was_cut = self._classifier.runs.encode(text, None)
+        except Exception:
+            return False        # a fault of ours, which the general way meets and reports
+        if was_cut and not self._classifier.may_cut:
+            return False
+        ended = time.monotonic()
+        self._tokenize_seconds.append(ended - begun)
+        exchange = connection.begin_whole(head, now)
+        connection.calm = ASKED
+        exchange.plan = plan
+        exchange.details = tokens, was_cut, ended - begun
+        exchange.group = group = self._classifier.add_target(exchange)
+        deadline_s = plan.deadline_s
+        self._inflight.open_lone(group, connection.number, priority,
+                                 NEVER if deadline_s is None else now + deadline_s,
+                                 tokens, split, ids, ended)
+        return True
+
+    def _find_way(self, raw: bytes) -> Way | None:
+        """The way of a head that was sent before."""
+        head = self._known_heads.get(raw)
+        if head is None or head.chunked or not head.keep_alive or not head.minor or head.expect:
+            return None
+        plan, size = self._routes.plan(head), head.content_length or 0
+        if plan.refusal is not None or plan.action != "infer" or plan.kind != JSON \
+                or plan.trace_id or plan.fields or size > INLINE_BYTES \
+                or self._classifier.logs_text:
+            return None
+        if len(self._ways) >= KNOWN_WAYS:
+            self._ways.clear()
+        way = self._ways[raw] = Way(size, head, plan, plan.priority)
+        return way
+
+    def count(self) -> None:
+        """Counts what this turn took."""
+        if self._tokenize_seconds:
+            self._classifier.counters.tokenize_seconds.observe_all(self._tokenize_seconds)
+            self._tokenize_seconds.clear()
+
+    def finish(self, answered: Sequence[tuple[int, Answer]]) -> None:
+        """Answers what `take` put into flight. First all answers are made and counted, then sent,
+        so that a front that is killed meanwhile has counted each that a client has seen."""
+        classifier, targets, settle = self._classifier, self._classifier.targets, \
+            self._requests.settle
+        now = time.monotonic()
+        may_be_calm = not self._replies.is_draining
+        calm: list[tuple[Connection, bytes]] = []
+        winners: list[int] = []
+        for group, answer in answered:
+            exchange = targets.pop(group, None)
+            if exchange is None:
+                continue
+            exchange.group = 0
+            connection = exchange.connection
+            try:
+                _, _, kind, engine, batch_size, queue_us, infer_us, _, logits = answer
+                tokens, was_cut, tokenize_s = exchange.details
+                values = self._scores(logits, engine)
+                if values is None:
+                    self._requests.refuse(exchange, Outcome("failed"), now)
+                    settle(connection, now)
+                    continue
+                best = values.index(max(values))
+                winners.append(best)
+                latency_s = now - exchange.received_at
+                length = classifier.buckets[tokens]
+                classifier.counters.request_seconds[length].observe(latency_s)
+                latency_ms = b"%.3f" % (latency_s * 1000)
+                trace_id = self._replies.fresh_id()
+                fields = classifier.timing(length, tokenize_s * 1000, queue_us, kind, engine,
+                                           batch_size, infer_us)
+                content = classifier.renderer.plain(best, values, trace_id, tokens, was_cut,
+                                                    latency_ms)
+                if connection.calm == ASKED and may_be_calm:
+                    calm.append((connection, answer_bytes(
+                        self._replies.start(200, JSON_TYPE), latency_ms, trace_id, fields,
+                        content)))
+                else:
+                    exchange.trace_id = trace_id.decode()
+                    self._replies.send(exchange, 200, content, JSON_TYPE, now, fields,
+                                       latency_s * 1000)
+                    settle(connection, now)
+            except Exception as error:
+                self._requests.fault(exchange, error)
+                settle(connection, now)
+        for best in set(winners):
+            classifier.counters.predictions[best].add(winners.count(best))
+        self._requests.answered(len(winners), len(calm), now)
+        for connection, data in calm:
+            if not connection.answer_calm(data, now):
+                settle(connection, now)
+
+    def _scores(self, logits: bytes, engine: int) -> list[float] | None:
+        """None where the logits are not those of this model, or not finite."""
+        try:
+            return scores(self._classifier.logits.unpack(logits),
+                          self._classifier.renderer.function)
+        except ValueError:
+            log.event("logits_not_finite", engine=engine)
+        except struct.error:
+            pass
+        return None
