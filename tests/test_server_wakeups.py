@@ -7,6 +7,10 @@ import pytest
 from server.wakeups import BUSY, CALM, FEWEST_TURNS, Wakeups
 
 
+def seen():
+    return os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def spend(wakeups, turns, events):
     wakeups.turns, wakeups.events = turns, events
     wakeups.look()
@@ -54,12 +58,12 @@ def test_wakeups_kernel_takes_the_policy_and_keeps_the_niceness():
     child = os.fork()
     if child == 0:
         try:
-            os.nice(3)
+            niceness = os.nice(3)
             wakeups = Wakeups()
             spend(wakeups, FEWEST_TURNS, 10 * FEWEST_TURNS)
-            batch = os.sched_getscheduler(0) == os.SCHED_BATCH and os.getpriority(0, 0) == 3
+            batch = seen() == (os.SCHED_BATCH, niceness)
             spend(wakeups, FEWEST_TURNS, 0)
-            other = os.sched_getscheduler(0) == os.SCHED_OTHER and os.getpriority(0, 0) == 3
+            other = seen() == (os.SCHED_OTHER, niceness)
             os._exit(0 if batch and other else 1)
         finally:
             os._exit(2)
