@@ -2,7 +2,7 @@
 
     python -m bench.client URL FILE CONNECTIONS SECONDS
 
-prints what `wrk -s bench/post.lua` prints. Every connection sends its next request when its answer
+prints what `wrk -s bench/rate.lua` prints. Every connection sends its next request when its answer
 is there, so both measure capacity, and latency only at that load.
 """
 
@@ -29,8 +29,8 @@ SAMPLE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Load:
-    """What a closed loop measured; `others` counts the statuses that were not 2xx, `responses` all.
-    """
+    """What a closed loop measured; `others` counts the statuses that were not 2xx, those of 400 and
+    above together where wrk drove, `responses` all."""
 
     client: str
     requests_per_s: float
@@ -80,7 +80,7 @@ class Driver:
         if wrk:
             command = [wrk, f"-t{min(threads, connections)}", f"-c{connections}",
                        f"-d{max(1, round(seconds))}s", "--timeout", f"{ANSWER_TIMEOUT_S:g}s",
-                       "-s", str(ROOT / "bench" / "post.lua"), url, "--", str(texts)]
+                       "-s", str(ROOT / "bench" / "rate.lua"), url, "--", str(texts)]
         else:
             command = [sys.executable, "-m", "bench.client", url, str(texts), str(connections),
                        str(seconds)]
@@ -107,7 +107,7 @@ class Driver:
         values = [float(value) for value in trip.group(1).split()]
         return Load(self.client, float(rate.group(1)), values[0], values[3],
                     {code: int(count) for code, count
-                     in re.findall(r"(\d+): (\d+)", others.group(2))},
+                     in re.findall(r"(\d+[ \w]*): (\d+)", others.group(2))},
                     sum(int(count) for count in re.findall(r"\d+", errors.group(1))),
                     int(others.group(1)))
 

@@ -91,6 +91,26 @@ local function percentiles_line(counts)
   return line
 end
 
+-- Prints the rate and percentiles of the round trip.
+function answers.report_trips(summary, latency)
+  local heads, trips = "", ""
+  for _, percent in ipairs(PERCENTS) do
+    heads = heads .. string.format("%10s", "p" .. percent)
+    trips = trips .. string.format("%10.3f", latency:percentile(percent) / 1000)
+  end
+  print(string.format("requests/s %.1f", summary.requests / (summary.duration / 1e6)))
+  print("ms           " .. heads)
+  print("round trip   " .. trips)
+end
+
+-- Prints how many answers came, those other than 2xx as `others` says, and wrk's own errors.
+function answers.report_end(summary, count, others)
+  print(string.format("%d responses, other than 2xx:%s", count, others))
+  local errors = summary.errors
+  print(string.format("socket errors: connect %d, read %d, write %d, timeout %d",
+    errors.connect, errors.read, errors.write, errors.timeout))
+end
+
 -- Prints percentiles of the round trip and of X-Latency-ms, the latter also by group under
 -- `title`, every status other than 2xx, and wrk's own errors.
 function answers.report(summary, latency, title)
@@ -106,14 +126,7 @@ function answers.report(summary, latency, title)
       add(whole, tonumber(class), count)
     end
   end
-  local heads, trips = "", ""
-  for _, percent in ipairs(PERCENTS) do
-    heads = heads .. string.format("%10s", "p" .. percent)
-    trips = trips .. string.format("%10.3f", latency:percentile(percent) / 1000)
-  end
-  print(string.format("requests/s %.1f", summary.requests / (summary.duration / 1e6)))
-  print("ms           " .. heads)
-  print("round trip   " .. trips)
+  answers.report_trips(summary, latency)
   print("X-Latency-ms " .. (next(whole) and percentiles_line(whole) or " on no response"))
   for _, group in ipairs(sorted_keys(groups)) do
     if group ~= "" then
@@ -125,11 +138,7 @@ function answers.report(summary, latency, title)
   for _, status in ipairs(sorted_keys(statuses)) do
     others = others .. string.format(" %s: %d", status, statuses[status])
   end
-  print(string.format("%d responses, other than 2xx:%s", answers.total("answer_count"),
-    others == "" and " 0" or others))
-  local errors = summary.errors
-  print(string.format("socket errors: connect %d, read %d, write %d, timeout %d",
-    errors.connect, errors.read, errors.write, errors.timeout))
+  answers.report_end(summary, answers.total("answer_count"), others == "" and " 0" or others)
 end
 
 return answers

@@ -92,7 +92,7 @@ def test_lua_script_counts_latency_and_other_statuses(script, wrk, scripted):
     assert "socket errors: connect 0, read 0, write 0, timeout 0" in said
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", [*SCRIPTS, "rate"])
 def test_lua_script_has_its_usage_on_top(script):
     head = (ROOT / "bench" / f"{script}.lua").read_text().splitlines()[:2]
     assert head[1].startswith("--   wrk -t2 ") and f"-s bench/{script}.lua http://" in head[1]
