@@ -26,6 +26,7 @@ from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
 from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
 from model.native.sums import ROWS
 from model.native.tape import Kernels, Tape
+from model.native.texts import TEXTS, Places, emit_texts
 from model.native.weights import Weight, Weights
 from model.programs.parts import LEAST
 
@@ -49,13 +50,14 @@ class Rows:
 
 
 class Inputs:
-    """What a batch of at most `most` tokens is told by, int64: each token's id and the row of the
-    table of places that is added to its word; each text's first token and length; how many tokens
-    and texts there are."""
+    """What a batch of at most `most` tokens is told by, int64: each token's id; each text's length
+    and how many of its tokens are of the first segment; how many tokens and texts there are. The
+    first step adds each text's first token and the rows of the table of places that are added to
+    words; it sets both counts to 0 where an id is not one of the vocabulary."""
 
     def __init__(self, most: int) -> None:
-        self.ids, self.where = rows(most, 1, np.int64)[:, 0], rows(most, 1, np.int64)[:, 0]
-        self.starts, self.lengths = rows(most, 1, np.int64)[:, 0], rows(most, 1, np.int64)[:, 0]
+        self.ids, self.where, self.starts, self.lengths, self.splits = (
+            rows(most, 1, np.int64)[:, 0] for _ in range(5))
         self.tokens, self.texts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
 
@@ -132,6 +134,9 @@ class Network:
                    out=sums.reshape(len(segments), *self.places.shape))
             self.places = sums
         self.vocab = len(words)
+        step = self.segment_step if outline.pad_id is None else 0
+        self._add(self._kernels.label(emit_texts, Places(self.vocab, step, outline.pad_id)), TEXTS,
+                  **{name: getattr(self.inputs, name) for name in TEXTS.names})
         if outline.projection:
             projection = self._product_of(outline.projection)
             narrow = Rows(self.inputs.tokens, self._most, words.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,11 +34,9 @@ class NativeProgram:
         self._vocab = network.vocab
         self._max_tokens: int = card["max_tokens"]
         self.token_cap = most_rows(self._max_tokens)
-        self._pad_id = outline.pad_id
-        first = 0 if outline.pad_id is None else outline.pad_id + 1
-        self._places = np.arange(first, first + self._max_tokens)
-        self._segment_step = network.segment_step if outline.pad_id is None else 0
-        self._takes_pairs = len(network.places) > network.segment_step
+        # A table of segments that has but one.
+        self._refuses_pairs = outline.pad_id is None and network.segment_step > 0 \
+            and len(network.places) <= network.segment_step
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
         found = [self._run(part) for part in cut(rows, self.token_cap)]
@@ -62,44 +61,29 @@ class NativeProgram:
         """Logits, float32 [B, C], of texts that go into one call."""
         self._fill(rows)
         self._network.tape.run()
+        if not self._inputs.texts.item():
+            raise ValueError(f"a text has the token id {self._stranger(rows)}, the model's "
+                             f"vocabulary ends before {self._vocab}")
         return self._network.logits[:len(rows), :self._labels].copy()
 
     def _fill(self, rows: Sequence[Row]) -> None:
-        """Raises ValueError for what would make machine code read past its tables, or what other
-        batches left behind."""
-        given = self._inputs
-        begin, step = 0, self._segment_step
-        sizes = [len(row.ids) for row in rows]
+        """Raises ValueError for what would make machine code write past its tables, or read what
+        other batches left behind."""
+        given, count = self._inputs, len(rows)
+        sizes, splits = [len(row.ids) for row in rows], [row.split for row in rows]
         if max(sizes) > self._max_tokens:
             raise ValueError(f"a text has {max(sizes)} tokens, the model takes "
                              f"{self._max_tokens}")
         if min(sizes) == 0:
             raise ValueError("a text has no tokens, the model takes 1 or more")
+        if self._refuses_pairs and any(map(operator.lt, splits, sizes)):
+            raise ValueError("a text is a pair, the model takes none")
         tokens = sum(sizes)
-        ids, where = given.ids[:tokens], given.where[:tokens]
-        np.concatenate([row.ids for row in rows], out=ids, casting="same_kind")
-        np.concatenate([self._places[:size] for size in sizes], out=where)
-        unsigned = ids.view(np.uint64)  # then one below zero is very large
-        largest = unsigned.argmax()     # max() and a comparison with its scalar are slower
-        if unsigned.item(largest) >= self._vocab:
-            raise ValueError(f"a text has the token id {ids[largest]}, the model's vocabulary "
-                             f"ends before {self._vocab}")
-        given.tokens[0], given.texts[0] = tokens, len(rows)
-        given.lengths[:len(rows)] = sizes
-        for text, (row, size) in enumerate(zip(rows, sizes)):
-            given.starts[text] = begin
-            if step and row.split < size:
-                if not self._takes_pairs:
-                    raise ValueError("a text is a pair, the model takes none")
-                where[begin + row.split:begin + size] += step
-            begin += size
-        if self._pad_id is not None and (ids == self._pad_id).any():
-            self._pass_over_padding(sizes)
+        np.concatenate([row.ids for row in rows], out=given.ids[:tokens], casting="same_kind")
+        given.lengths[:count], given.splits[:count] = sizes, splits
+        given.tokens[0], given.texts[0] = tokens, count
 
-    def _pass_over_padding(self, sizes: Sequence[int]) -> None:
-        """Padding that a text holds is at the place pad_id and does not count."""
-        begin = 0
-        for size in sizes:
-            counts = self._inputs.ids[begin:begin + size] != self._pad_id
-            self._inputs.where[begin:begin + size] = np.cumsum(counts) * counts + self._pad_id
-            begin += size
+    def _stranger(self, rows: Sequence[Row]) -> int:
+        """An id that no word has."""
+        return next(number for row in rows for number in row.ids.tolist()
+                    if not 0 <= number < self._vocab)
