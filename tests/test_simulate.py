@@ -8,6 +8,12 @@ from tests.simulate.broken import BROKEN
 from tests.simulate.play import play
 
 SEEDS_TO_CATCH = 400
+# Where the search for a seed that catches a machine begins, as most seeds do not meet the rare
+# ones: a change that moves chance makes such a search longer, and leads to no other verdict.
+FIRST_SEEDS = {"cancel_frees_a_joined_job": 113, "death_before_done": 15,
+               "gpu_death_blames_texts": 152, "gpu_gets_it_again": 86, "gpu_lane_is_one": 77,
+               "job_number_reused": 91, "no_incarnation_check": 40, "outside_kill_is_poison": 59,
+               "timers_before_sockets": 37}
 
 
 def test_simulation_sound_house_keeps_every_promise():
@@ -29,5 +35,7 @@ def test_simulation_same_seed_gives_the_same_trace():
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_simulation_broken_machine_is_caught(name):
+    first = FIRST_SEEDS.get(name, 0)
     with BROKEN[name]():
-        assert any(play(seed).violations for seed in range(SEEDS_TO_CATCH))
+        assert any(play((first + number) % SEEDS_TO_CATCH).violations
+                   for number in range(SEEDS_TO_CATCH))
