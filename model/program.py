@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +18,33 @@ class Row(NamedTuple):
 
     ids: np.ndarray
     split: int
+
+
+class Texts(Sequence[Row]):
+    """Rows whose ids lie one after the other in one array, as a message brings them: `ids`, an
+    integer array of one dimension, with `sizes` and `splits` of the texts."""
+
+    __slots__ = ("ids", "sizes", "splits")
+
+    def __init__(self, ids: np.ndarray, sizes: list[int], splits: list[int]) -> None:
+        self.ids, self.sizes, self.splits = ids, sizes, splits
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Texts:
+        """One row or more, side by side."""
+        return cls(np.concatenate([row.ids for row in rows]), [len(row.ids) for row in rows],
+                   [row.split for row in rows])
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[Row]:
+        ends = itertools.accumulate(self.sizes)
+        return (Row(self.ids[end - size:end], split)
+                for end, size, split in zip(ends, self.sizes, self.splits))
+
+    def __getitem__(self, place: Any) -> Any:
+        return list(self)[place]
 
 
 class Program(Protocol):

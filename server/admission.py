@@ -60,9 +60,9 @@ def is_let_in(queue: JobQueue, policy: Policy, group: Group, drain: float) -> bo
     """Whether `refusal` surely lets a group in, whoever has what waiting: seen at a glance, because
     nearly all that come to a server with room are one text without a deadline. One that was sent
     before was let in then."""
-    jobs = group.jobs
+    jobs, (high_ms, low_ms) = group.jobs, queue.backlog_ms
     return len(jobs) == 1 and group.deadline == math.inf \
-        and sum(queue.backlog_ms) * drain <= policy.max_wait_ms \
+        and (high_ms + low_ms) * drain <= policy.max_wait_ms \
         and queue.count + 1 <= CONNECTION_SHARE * policy.max_jobs \
         and queue.size_bytes + len(jobs[0].ids) <= policy.max_bytes \
         or any(job.sends > 1 for job in jobs)

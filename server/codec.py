@@ -15,7 +15,8 @@ from server.actions import Answer
 from server.held import Lone
 from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSION, Batch, Cancel,
                              Done, EngineHello, Failed, FrontHello, Group, Job, Jobs, MessageError,
-                             Note, Notes, Refusal, Refused, Result, Results, Row, State, Type)
+                             Note, Notes, PackedBatch, Refusal, Refused, Result, Results, State,
+                             Type)
 
 _HEADER = struct.Struct("<HHI")
 _GROUP = struct.Struct("<QQdBII")       # group, connection, deadline, priority, count, here
@@ -29,8 +30,8 @@ _STATE = struct.Struct("<?HQdd?")
 _FRONT_HELLO = struct.Struct("<HQI")    # front, incarnation, generation
 _ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation, classes
 _COST = struct.Struct("<IId")           # texts, tokens, ms
+# Of a batch come its rows' sizes in bytes, u32, their splits, u32, and the ids of all.
 _BATCH = struct.Struct("<QB")           # batch, priority
-_ROW = struct.Struct("<III")            # tokens, split, ids' bytes
 _DONE = struct.Struct("<QIHI")          # batch, µs, classes, padding
 _FAILED = struct.Struct("<QB")          # batch, fatal
 
@@ -130,13 +131,13 @@ def encode_state(state: State) -> bytes:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    parts, pack = [_HEADER.pack(Type.BATCH, VERSION, len(batch.rows)),
-                   _BATCH.pack(batch.batch, batch.priority)], _ROW.pack
+    ids, splits = [], []
     for row in batch.rows:
-        ids = row.ids
-        parts.append(pack(row.tokens, row.split, len(ids)))
-        parts.append(ids)
-    return b"".join(parts)
+        ids.append(row.ids)
+        splits.append(row.split)
+    return b"".join((
+        _HEADER.pack(Type.BATCH, VERSION, len(ids)), _BATCH.pack(batch.batch, batch.priority),
+        struct.pack(f"<{2 * len(ids)}I", *map(len, ids), *splits), *ids))
 
 
 def encode_done(done: Done, rows: int) -> bytes:
@@ -217,17 +218,16 @@ def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
         if priority not in (HIGH, LOW) or not 0 < here <= total or deadline != deadline:
             raise MessageError(f"group {group}: priority {priority}, {here} jobs of {total}")
         at += both_size
-        jobs = []
-        while True:
+        end = at + size
+        jobs = [Job(job, tokens, split, deaths, sends, data[at:end])]
+        for _ in range(here - 1) if here > 1 else ():
+            job, tokens, split, size, deaths, sends = _JOB.unpack_from(data, end)
+            at = end + _JOB.size
             end = at + size
-            if end > length:
-                raise MessageError(f"job {job}: {size} bytes of ids, {length - at} are left")
             jobs.append(Job(job, tokens, split, deaths, sends, data[at:end]))
-            at = end
-            if len(jobs) == here:
-                break
-            job, tokens, split, size, deaths, sends = _JOB.unpack_from(data, at)
-            at += _JOB.size
+        if end > length:        # then it ends the last job of the message
+            raise MessageError(f"job {job}: {size} bytes of ids, {length - at} are left")
+        at = end
         groups.append(Group(group, connection, priority, deadline, total, jobs))
     return Jobs(groups), at
 
@@ -287,19 +287,15 @@ def _read_engine_hello(data: bytes, count: int) -> tuple[EngineHello, int]:
     return EngineHello(*head, costs), at + count * _COST.size
 
 
-def _read_batch(data: bytes, count: int) -> tuple[Batch, int]:
+def _read_batch(data: bytes, count: int) -> tuple[PackedBatch, int]:
     batch, priority = _BATCH.unpack_from(data, _HEADER.size)
     if priority not in (HIGH, LOW):
         raise MessageError(f"batch {batch}: priority {priority}")
-    rows, at = [], _HEADER.size + _BATCH.size
-    for _ in range(count):
-        tokens, split, size = _ROW.unpack_from(data, at)
-        at += _ROW.size
-        if size > len(data) - at:
-            raise MessageError(f"batch {batch}: {size} bytes of ids, {len(data) - at} are left")
-        rows.append(Row(tokens, split, data[at:at + size]))
-        at += size
-    return Batch(batch, priority, rows), at
+    at = _HEADER.size + _BATCH.size
+    heads = list(struct.unpack_from(f"<{2 * count}I", data, at))
+    at += 8 * count
+    sizes, splits = heads[:count], heads[count:]
+    return PackedBatch(batch, priority, sizes, splits, data[at:]), at + sum(sizes)
 
 
 def _read_done(data: bytes, count: int) -> tuple[Done, int]:

@@ -11,10 +11,10 @@ import time
 
 import numpy as np
 
-from model.program import Program, Row
+from model.program import Program, Texts
 from server import codec, link, log
 from server.leases import due_s
-from server.messages import (Batch, Done, EngineHello, Failed, MessageError)
+from server.messages import Done, EngineHello, Failed, MessageError, PackedBatch
 from server.metrics import LOOP_LEASE_S, UP
 from server.processes import ChildSpec, arm, take_niceness
 
@@ -99,8 +99,8 @@ class Engine:
             self._disconnect()
         elif events & select.POLLIN:
             self.is_rested = False
-            messages, has_ended = self.link.receive(most=1)
-            if has_ended or messages and not self._serve_batch(messages[0]):
+            data = self.link.receive_one()
+            if data is None or data and not self._serve_batch(data):
                 self._disconnect()
         return ready
 
@@ -111,29 +111,27 @@ class Engine:
         except MessageError as error:
             log.event("link_closed", engine=self.spec.index, why=error)
             return False
-        if not isinstance(batch, Batch):
+        if not isinstance(batch, PackedBatch):
             return False
-        tokens = sum(row.tokens for row in batch.rows)
+        tokens = len(batch.ids) // self.id_type.itemsize
         cpu_s, wall_s = due_s(self.base_ms + self.token_ms * tokens)
-        self.page.promise(time.monotonic() + max(wall_s, LOOP_LEASE_S),
-                          time.process_time() + cpu_s)
-        started = time.perf_counter()
+        started = time.monotonic()
+        self.page.promise(started + max(wall_s, LOOP_LEASE_S), time.process_time() + cpu_s)
         self.link.send(self._answer(batch, started))
         self.page.set_worked()
         return True
 
-    def _answer(self, batch: Batch, started: float) -> bytes:
+    def _answer(self, batch: PackedBatch, started: float) -> bytes:
         """DONE, or FAILED with a reason where the program raises or gives no usable logits."""
         try:
-            logits = self.program.run([
-                Row(np.frombuffer(row.ids, self.id_type), row.split) for row in batch.rows])
+            logits = self.program.run(texts_of(batch, self.id_type))
         except Exception as error:
             # The input's fault or the program's: either way the rows are tried alone, and what
             # breaks every time is answered 500 by its front.
             return codec.encode_failed(Failed(batch.batch, False,
                                               f"{type(error).__name__}: {error}"))
-        infer_us = int((time.perf_counter() - started) * 1e6)
-        wanted = (len(batch.rows), self.classes)
+        infer_us = int((time.monotonic() - started) * 1e6)
+        wanted = (len(batch.sizes), self.classes)
         # No finite float32 can make a sum of Python floats infinite. After a batch, which has
         # pushed code out of the caches, it takes half of the 20 µs of numpy's isfinite and all.
         if logits.shape != wanted or not math.isfinite(sum(logits.ravel().tolist())):
@@ -141,4 +139,14 @@ class Engine:
                 batch.batch, False, f"logits {logits.shape} instead of {wanted}, or not finite"))
         return codec.encode_done(Done(batch.batch, infer_us, self.classes,
                                       logits.astype(LOGIT_TYPE, copy=False).tobytes()),
-                                 len(batch.rows))
+                                 len(batch.sizes))
+
+
+def texts_of(batch: PackedBatch, id_type: np.dtype) -> Texts:
+    """What a program runs. Raises ValueError where the ids are not whole."""
+    width = id_type.itemsize
+    sizes = [size // width for size in batch.sizes]
+    ids = np.frombuffer(batch.ids, id_type)
+    if sum(sizes) != len(ids):
+        raise ValueError(f"a text's ids are no multiple of {width} bytes")
+    return Texts(ids, sizes, batch.splits)

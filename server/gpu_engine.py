@@ -22,10 +22,10 @@ from model.device.port import CaptureFailed, DeviceBroken, OutOfMemory, Port
 from model.programs.graphs import CheckFailed
 from model.programs.lanes import LanePrograms
 from model.programs.on_device import NoNetwork, Options, build
-from model.program import Row
 from server import codec, gpu_start, link, log
-from server.engine import ID_TYPES, LONGEST_WAIT_MS, RECONNECT_MS
-from server.messages import ENGINE_KINDS, HIGH, Batch, Done, EngineHello, Failed, MessageError
+from server.engine import ID_TYPES, LONGEST_WAIT_MS, RECONNECT_MS, texts_of
+from server.messages import (ENGINE_KINDS, HIGH, Done, EngineHello, Failed, MessageError,
+                             PackedBatch)
 from server.metrics import LOOP_LEASE_S, UP
 from server.processes import STDERR, ChildSpec
 
@@ -206,7 +206,7 @@ class GpuEngine:
 
     def _read(self) -> None:
         messages, has_ended = self.link.receive()
-        batches: list[Batch] = []
+        batches: list[PackedBatch] = []
         for data in messages:
             if has_ended:
                 break       # of a dispatcher that is gone nobody awaits an answer
@@ -216,7 +216,7 @@ class GpuEngine:
                 log.event("link_closed", engine=self.spec.index, why=error)
                 has_ended = True
                 continue
-            has_ended = not isinstance(batch, Batch)
+            has_ended = not isinstance(batch, PackedBatch)
             if not has_ended:
                 batches.append(batch)
         for batch in sorted(batches, key=lambda batch: batch.priority):     # high ones first
@@ -226,15 +226,14 @@ class GpuEngine:
             self.link = None
             self.open.clear()
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: PackedBatch) -> None:
         if self.is_leaving:
             self.link.send(codec.encode_failed(Failed(batch.batch, True, "leaving")))
             return
         self.open.add(batch.batch)
         try:
-            self.program.submit(batch.batch, [
-                Row(np.frombuffer(row.ids, self.id_type), row.split) for row in batch.rows],
-                batch.priority == HIGH)
+            self.program.submit(batch.batch, list(texts_of(batch, self.id_type)),
+                                batch.priority == HIGH)
         except ValueError as error:
             self._say(batch.batch, codec.encode_failed(Failed(batch.batch, False, str(error))))
 

@@ -178,6 +178,17 @@ class Batch:
 
 
 @dataclass(slots=True)
+class PackedBatch:
+    """A Batch as engines read it: `ids` of all rows one after the other, `sizes` their bytes."""
+
+    batch: int
+    priority: int
+    sizes: list[int]
+    splits: list[int]
+    ids: bytes
+
+
+@dataclass(slots=True)
 class Done:
     """`logits` float32 [B, C] as bytes, rows in the order of the batch; `padding` counts tokens
     that were computed to fill a shape."""

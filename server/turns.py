@@ -110,7 +110,8 @@ class Turns:
             cost_ms = entry.cost_ms
             flow = entry.flow = self._flows[key] = Flow(key, self._virtual_ms, place, cost_ms)
             self.heads_ms += cost_ms
-            heapq.heappush(self._due, self._place(flow, is_new=True))
+            self._ticket += 1
+            heapq.heappush(self._due, (self._virtual_ms, False, self._ticket, flow))
             return
         entry.flow = flow
         flow.count += 1

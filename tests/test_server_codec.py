@@ -8,8 +8,8 @@ import pytest
 from server import codec
 from server.held import Lone
 from server.messages import (LIMIT_BYTES, VERSION, Batch, Cancel, Done, EngineHello, Failed,
-                             FrontHello, Group, Job, MessageError, Note, Notes, Refusal, Refused,
-                             Result, Results, Row, State)
+                             FrontHello, Group, Job, MessageError, Note, Notes, PackedBatch,
+                             Refusal, Refused, Result, Results, Row, State)
 
 
 def random_groups(rng):
@@ -84,12 +84,17 @@ def test_codec_answers_are_the_results_or_left_to_the_reader():
     (EngineHello(1, 2, 9, 1, 6, [(1, 16, 0.5), (8, 512, 20.25)]), codec.encode_engine_hello),
     (State(True, 3, 5, 1.5, 2.5), codec.encode_state),
     (State(False, 0, 5, 0.0, 0.0, True), codec.encode_state),
-    (Batch(7, 1, [Row(3, 3, b"abcdef"), Row(0, 0, b"")]), codec.encode_batch),
     (Failed(7, True, "no memory é"), codec.encode_failed),
     (Done(7, 1000, 2, b"\0" * 16, 300), lambda done: codec.encode_done(done, 2)),
 ], ids=lambda value: type(value).__name__)
 def test_codec_single_messages_survive(message, encoded):
     assert codec.decode(encoded(message)) == message
+
+
+def test_codec_batch_comes_packed():
+    message = codec.encode_batch(Batch(7, 1, [Row(3, 2, b"abcdef"), Row(0, 0, b""),
+                                              Row(1, 1, b"gh")]))
+    assert codec.decode(message) == PackedBatch(7, 1, [6, 0, 2], [2, 0, 1], b"abcdefgh")
 
 
 @pytest.mark.parametrize("message,encoded", [

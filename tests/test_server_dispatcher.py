@@ -7,7 +7,8 @@ import pytest
 
 from server import codec, link
 from server.dispatcher import Dispatcher
-from server.messages import CACHE, Batch, Done, EngineHello, FrontHello, Group, Job, State
+from server.messages import (CACHE, Done, EngineHello, FrontHello, Group, Job, PackedBatch,
+                             State)
 from server.metrics import Registry
 from server.processes import Control
 
@@ -75,7 +76,7 @@ def test_dispatcher_known_text_is_answered_and_counted(desk):
         front.send(message)
         dispatcher.turn()
         for batch in map(codec.decode, engine.receive()[0]):
-            assert isinstance(batch, Batch) and job == 1
+            assert isinstance(batch, PackedBatch) and job == 1
             engine.send(codec.encode_done(Done(batch.batch, 10, 2, b"\0" * 8), 1))
             dispatcher.turn()
     results = [result for message in map(codec.decode, front.receive()[0])
@@ -96,4 +97,4 @@ def test_dispatcher_reads_all_that_a_link_has_before_it_acts(desk):
             [Group(job, job, 1, 9e9, 1, [Job(job, 2, 2, 0, 1, b"text%d" % job)])]))
     dispatcher.turn()
     (batch,) = map(codec.decode, engine.receive()[0])
-    assert [row.ids for row in batch.rows] == [b"text1", b"text2", b"text3"]
+    assert (batch.sizes, batch.ids) == ([5, 5, 5], b"text1text2text3")

@@ -216,3 +216,10 @@ def test_engine_without_work_gives_memory_back_once(bench):
     wait_until("idle", lambda: bench.program.idled, 20)
     time.sleep(1.2)
     assert bench.program.idled == 1
+
+
+def test_engine_ids_that_are_not_whole_fail_the_batch(bench):
+    peer, _ = bench.accept()
+    peer.send(codec.encode_batch(Batch(1, LOW, [Row(1, 1, b"\1\0\2"), Row(1, 1, b"\0")])))
+    assert isinstance(bench.hear(peer), Failed)
+    assert isinstance(bench.ask(peer, 2, [1]), Done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from model.native.network import Network
 from model.native.outline import Outline
-from model.program import Row
+from model.program import Row, Texts
 from model.programs.costs import costs, filler
 from model.programs.packing import cut
 
@@ -39,9 +40,10 @@ class NativeProgram:
             and len(network.places) <= network.segment_step
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
-        found = [self._run(part) for part in cut(rows, self.token_cap)]
-        if len(found) == 1:
-            return found[0]
+        texts = rows if isinstance(rows, Texts) else Texts.of(rows) if rows else None
+        if texts and len(texts.ids) <= self.token_cap:
+            return self._run(texts)
+        found = [self._run(Texts.of(part)) for part in cut(list(rows), self.token_cap)]
         return np.concatenate([np.empty((0, self._labels), dtype=np.float32), *found])
 
     def warm(self) -> None:
@@ -57,20 +59,19 @@ class NativeProgram:
     def costs(self) -> list[tuple[int, int, float]]:
         return costs(self, self._max_tokens)
 
-    def _run(self, rows: Sequence[Row]) -> np.ndarray:
+    def _run(self, texts: Texts) -> np.ndarray:
         """Logits, float32 [B, C], of texts that go into one call."""
-        self._fill(rows)
+        self._fill(texts)
         self._network.tape.run()
         if not self._inputs.texts.item():
-            raise ValueError(f"a text has the token id {self._stranger(rows)}, the model's "
+            raise ValueError(f"a text has the token id {self._stranger(texts)}, the model's "
                              f"vocabulary ends before {self._vocab}")
-        return self._network.logits[:len(rows), :self._labels].copy()
+        return self._network.logits[:len(texts), :self._labels].copy()
 
-    def _fill(self, rows: Sequence[Row]) -> None:
+    def _fill(self, texts: Texts) -> None:
         """Raises ValueError for what would make machine code write past its tables, or read what
         other batches left behind."""
-        given, count = self._inputs, len(rows)
-        sizes, splits = [len(row.ids) for row in rows], [row.split for row in rows]
+        given, sizes, splits = self._inputs, texts.sizes, texts.splits
         if max(sizes) > self._max_tokens:
             raise ValueError(f"a text has {max(sizes)} tokens, the model takes "
                              f"{self._max_tokens}")
@@ -78,12 +79,13 @@ class NativeProgram:
             raise ValueError("a text has no tokens, the model takes 1 or more")
         if self._refuses_pairs and any(map(operator.lt, splits, sizes)):
             raise ValueError("a text is a pair, the model takes none")
-        tokens = sum(sizes)
-        np.concatenate([row.ids for row in rows], out=given.ids[:tokens], casting="same_kind")
-        given.lengths[:count], given.splits[:count] = sizes, splits
+        tokens, count = len(texts.ids), len(sizes)
+        np.copyto(given.ids[:tokens], texts.ids, casting="same_kind")
+        write = struct.Struct(f"={count}q").pack_into       # numpy takes long over short lists
+        write(given.lengths, 0, *sizes)
+        write(given.splits, 0, *splits)
         given.tokens[0], given.texts[0] = tokens, count
 
-    def _stranger(self, rows: Sequence[Row]) -> int:
+    def _stranger(self, texts: Texts) -> int:
         """An id that no word has."""
-        return next(number for row in rows for number in row.ids.tolist()
-                    if not 0 <= number < self._vocab)
+        return next(number for number in texts.ids.tolist() if not 0 <= number < self._vocab)

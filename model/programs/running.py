@@ -49,6 +49,7 @@ class PackedProgram:
         return self.plan.facts
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
+        rows = list(rows)
         longest = max((len(row.ids) for row in rows), default=0)
         if longest > self._max_tokens:  # a place past the table would be another segment's
             raise ValueError(f"a text has {longest} tokens, the model takes {self._max_tokens}")
