@@ -106,8 +106,18 @@ class Renderer:
 
 def render_error(code: str, message: str, trace_id: str) -> bytes:
     """The JSON body of every error."""
+    return error_body(error_start(code, message), trace_id)
+
+
+def error_start(code: str, message: str) -> bytes:
+    """An error's body up to the trace id, for those that are sent often."""
     return (f'{{"error": {{"code": {_quote(code)}, "message": {_quote(message)}}}, '
-            f'"trace_id": {_quote(trace_id)}}}').encode()
+            '"trace_id": ').encode()
+
+
+def error_body(start: bytes, trace_id: str) -> bytes:
+    """The JSON body that begins so."""
+    return b"%b%b}" % (start, encode_basestring(trace_id).encode())
 
 
 def _quote(value: int | str) -> str:

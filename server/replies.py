@@ -5,7 +5,7 @@ import time
 from email.utils import formatdate
 
 from server.actions import Outcome
-from server.answer import render_error
+from server.answer import error_body, error_start, render_error
 from server.connection import Exchange
 from server.errors import ClientError
 from server.http1_answer import answer_bytes, answer_start, stream_head
@@ -14,6 +14,7 @@ from server.messages import Reason
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 IDS_AT_ONCE = 256           # one system call for so many trace ids
+KNOWN_OUTCOMES = 256
 
 
 class Replies:
@@ -25,6 +26,8 @@ class Replies:
         self._second = -1
         self._starts: dict[tuple[int, bytes], bytes] = {}   # of answers with this Date
         self._ids: list[bytes] = []
+        # By kind, reason and seconds of Retry-After: status, fields, the body's begin, the reason.
+        self._known: dict[tuple[str, str, int], tuple[int, bytes, bytes, str]] = {}
 
     def tick(self) -> None:
         """Brings the Date field up to date; once a turn is enough."""
@@ -97,21 +100,42 @@ class Replies:
         """Answers with an error."""
         if error.close:
             exchange.closes = True
-        fields = "".join(f"{name}: {value}\r\n" for name, value in error.headers.items())
         self.send(exchange, error.status,
                   render_error(error.code, error.message, self.trace_id(exchange)), JSON, now,
-                  fields.encode())
+                  _fields(error))
 
     def refuse_outcome(self, exchange: Exchange, outcome: Outcome, now: float) -> str:
-        """Answers with what a request in flight came to other than "ok"; the refusal's reason."""
-        error, reason = outcome_error(outcome)
-        self.refuse(exchange, error, now)
+        """Answers with what a request in flight came to other than "ok"; the refusal's reason.
+
+        There are few such answers, and under overload more than others, so each is made ready once.
+        """
+        key = outcome.kind, outcome.reason, _retry_s(outcome)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= KNOWN_OUTCOMES:
+                self._known.clear()
+            error, reason = outcome_error(outcome)
+            known = self._known[key] = (error.status, _fields(error),
+                                        error_start(error.code, error.message), reason)
+        status, fields, start, reason = known
+        self.send(exchange, status,
+                  error_body(start, exchange.trace_id or self.trace_id(exchange)), JSON, now,
+                  fields)
         return reason
+
+
+def _fields(error: ClientError) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in error.headers.items()).encode()
+
+
+def _retry_s(outcome: Outcome) -> int:
+    """Whole seconds, at least one, never earlier than said."""
+    return max(1, -(-outcome.retry_ms // 1000))
 
 
 def outcome_error(outcome: Outcome) -> tuple[ClientError, str]:
     """The error of an outcome that is not "ok", and how it counts among refusals ("" if not)."""
-    retry = {"Retry-After": str(max(1, -(-outcome.retry_ms // 1000)))}
+    retry = {"Retry-After": str(_retry_s(outcome))}
     kind = outcome.kind
     if kind == "refused":
         if outcome.reason == Reason.DEADLINE.name.lower():

@@ -7,7 +7,6 @@ flight comes back through `finish`.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from server import log
@@ -60,6 +59,7 @@ class Requests:
         self._records = records
         self.streams: set[Windows] = set()
         self._counted: dict[tuple[str, int], Callable[[float], None]] = {}
+        self._refused: dict[str, Callable[[float], None]] = {}
         self._has_worked = False
         self._returns = Returns(time.monotonic())
 
@@ -172,10 +172,14 @@ class Requests:
     def refuse(self, exchange: Exchange, outcome: Outcome, now: float) -> None:
         """Answers with what is not "ok", and counts it among refusals if it is one."""
         if outcome.reason in SPREAD:
-            outcome = replace(outcome, retry_ms=self._returns.give_ms(outcome.retry_ms, now))
+            outcome.retry_ms = self._returns.give_ms(outcome.retry_ms, now)
         reason = self._replies.refuse_outcome(exchange, outcome, now)
         if reason:
-            self._page.counter("refused_total", reason=reason).add()
+            add = self._refused.get(reason)
+            if add is None:
+                add = self._refused[reason] = self._page.counter("refused_total",
+                                                                 reason=reason).add
+            add()
 
     def finish(self, group: int, outcome: Outcome) -> None:
         """A group in flight came to its end."""
