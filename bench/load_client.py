@@ -8,28 +8,22 @@ would leave out, requests not sent because the server was busy, is all there.
 from __future__ import annotations
 
 import errno
+import gc
 import heapq
-import re
 import select
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bench.load_report import Outcome
 
 TRIES_MOST = 10      # of one request that is sent again after each Retry-After
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 13
 NAP_MOST_S = 0.1
 PROGRESS_EVERY_S = 1.0
 REFUSALS = (429, 503)
-
-_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
-_RETRY = re.compile(rb"(?i)\r\nretry-after: *(\d+) *(?:\r\n|$)")
-_BUCKET = re.compile(rb"(?i)\r\nx-bucket: *(\d+)")
-_LATENCY = re.compile(rb"(?i)\r\nx-latency-ms: *([\d.]+)")
-_CLOSE = re.compile(rb"(?i)\r\nconnection: *close")
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Planned:
     high: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Task:
     """A planned request under way; times on perf_counter's clock."""
 
@@ -53,15 +47,16 @@ class _Task:
     waited: bool = False    # for a connection
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class _Connection:
-    """One connection; `used` once it gave an answer."""
+    """One connection; `used` once it gave an answer, `received` what is there of the next one."""
 
     socket: socket.socket
     task: _Task | None = None
-    unsent: memoryview | bytes = b""
-    received: bytearray = field(default_factory=bytearray)
+    unsent: bytes = b""
+    received: bytes = b""
     used: bool = False
+    is_watched_for_room: bool = False
 
 
 class Client:
@@ -85,7 +80,10 @@ class Client:
         self._all: dict[int, _Connection] = {}
         self._idle: list[_Connection] = []
         self._waiting: deque[_Task] = deque()
-        self._due: list[tuple[float, int, _Task]] = []
+        self._plan: Sequence[Planned] = ()
+        self._at = 0            # the next one's place in the plan
+        self._begin = 0.0
+        self._again: list[tuple[float, int, _Task]] = []
         self._number = 0
         self._last = 0.0
         self._outcomes: list[Outcome] = []
@@ -93,9 +91,19 @@ class Client:
     def run(self, plan: Sequence[Planned], duration_s: float) -> list[Outcome]:
         """Sends all of `plan`, waits up to the grace time after `duration_s` for what is open, and
         gives an Outcome for each request, in the order in which they ended."""
+        # A collection would look through all that was planned, and be in everybody's latency.
+        was_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return self._run(plan, duration_s)
+        finally:
+            if was_collecting:
+                gc.enable()
+
+    def _run(self, plan: Sequence[Planned], duration_s: float) -> list[Outcome]:
+        self._plan = plan = sorted(plan, key=lambda one: one.at_s)
         begin, spent = time.perf_counter(), time.process_time()
-        for one in plan:
-            self._schedule(begin + one.at_s, _Task(begin + one.at_s, one.request, one.high))
+        self._begin = begin
         self._last = begin + duration_s + self._grace_s
         report_at, is_sending = begin + PROGRESS_EVERY_S, True
         last_planned = begin + plan[-1].at_s if plan else begin
@@ -124,15 +132,24 @@ class Client:
 
     def _schedule(self, at: float, task: _Task) -> None:
         self._number += 1
-        heapq.heappush(self._due, (at, self._number, task))
+        heapq.heappush(self._again, (at, self._number, task))
 
     def _send_due(self, now: float) -> None:
-        while self._due and self._due[0][0] <= now:
-            task = heapq.heappop(self._due)[2]
-            if self._waiting or not self._send(task):
-                self.starved += not task.waited
-                task.waited = True
-                self._waiting.append(task)
+        """Sends what was planned for now, and what is due again."""
+        plan, begin, at = self._plan, self._begin, self._at
+        while at < len(plan) and begin + plan[at].at_s <= now:
+            one = plan[at]
+            at += 1
+            self._send_or_wait(_Task(begin + one.at_s, one.request, one.high))
+        self._at = at
+        while self._again and self._again[0][0] <= now:
+            self._send_or_wait(heapq.heappop(self._again)[2])
+
+    def _send_or_wait(self, task: _Task) -> None:
+        if self._waiting or not self._send(task):
+            self.starved += not task.waited
+            task.waited = True
+            self._waiting.append(task)
 
     def _send(self, task: _Task) -> bool:
         """False where all connections are busy."""
@@ -148,7 +165,7 @@ class Client:
             return False
         if task.sent != task.sent:
             task.sent = time.perf_counter()
-        connection.task, connection.unsent = task, memoryview(task.request)
+        connection.task, connection.unsent = task, task.request
         self._write(connection)
         return True
 
@@ -171,73 +188,80 @@ class Client:
         return connection
 
     def _write(self, connection: _Connection) -> None:
+        data = connection.unsent
         try:
-            sent = connection.socket.send(connection.unsent)
-            connection.unsent = connection.unsent[sent:]
+            sent = connection.socket.send(data)
         except BlockingIOError:
-            pass  # still connecting, or its buffer is full: epoll tells when to go on
+            sent = 0  # still connecting, or its buffer is full: epoll tells when to go on
         except OSError as error:
             self._lose(connection, _name(error.errno))
             return
-        events = select.EPOLLIN | (select.EPOLLOUT if len(connection.unsent) else 0)
-        self._epoll.modify(connection.socket.fileno(), events)
+        connection.unsent = data = data[sent:]
+        if connection.is_watched_for_room != bool(data):
+            connection.is_watched_for_room = bool(data)
+            self._epoll.modify(connection.socket.fileno(),
+                               select.EPOLLIN | (select.EPOLLOUT if data else 0))
 
     def _wait(self, until: float) -> None:
-        """Sleeps to the next send, answer or `until`. select() on the epoll, because epoll's own
-        timeout is in whole milliseconds, which would be in every latency."""
-        if self._due:
-            until = min(until, self._due[0][0])
-        nap = min(until, self._last) - time.perf_counter()
-        if not select.select([self._epoll.fileno()], [], [], min(max(nap, 0.0), NAP_MOST_S))[0]:
+        """Serves what is ready; else sleeps to the next send, answer or `until`. By select() on the
+        epoll, because epoll's own timeout is in whole milliseconds, which would be in every
+        latency."""
+        ready = self._epoll.poll(0)
+        if not ready:
+            if self._at < len(self._plan):
+                until = min(until, self._begin + self._plan[self._at].at_s)
+            if self._again:
+                until = min(until, self._again[0][0])
+            nap = min(until, self._last) - time.perf_counter()
+            select.select([self._epoll.fileno()], [], [], min(max(nap, 0.0), NAP_MOST_S))
             return
-        for number, events in self._epoll.poll(0):
+        for number, events in ready:
             connection = self._all.get(number)
             if connection and events & ~select.EPOLLOUT:
                 self._read(connection)
-            if number in self._all and events & select.EPOLLOUT:
+            if events & select.EPOLLOUT and number in self._all:
                 self._write(connection)
 
     def _read(self, connection: _Connection) -> None:
         try:
-            more = connection.socket.recv(READ_BYTES)
+            received = connection.received + connection.socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(connection, _name(error.errno))
             return
-        if not more or connection.task is None:
+        if len(received) == len(connection.received) or connection.task is None:
             self._lose(connection, "closed before the answer")
             return
-        connection.received += more
-        end = connection.received.find(b"\r\n\r\n")
+        connection.received = received
+        end = received.find(b"\r\n\r\n")
         if end < 0:
             return
-        head = bytes(connection.received[:end])
-        length = _LENGTH.search(head)
-        if len(connection.received) < end + 4 + (int(length.group(1)) if length else 0):
-            return
-        self._answered(connection, head)
+        head = received[:end + 2]
+        fields = head.lower()
+        if len(received) >= end + 4 + int(_field(fields, b"\r\ncontent-length:") or 0):
+            self._answered(connection, head, fields)
 
-    def _answered(self, connection: _Connection, head: bytes) -> None:
+    def _answered(self, connection: _Connection, head: bytes, fields: bytes) -> None:
+        """Notes an answer; `fields` is its head in lower case, each line with its CR LF."""
         now, task = time.perf_counter(), connection.task
-        connection.task, connection.used = None, True
-        connection.received.clear()
-        if _CLOSE.search(head) or len(connection.unsent):
+        connection.task, connection.used, connection.received = None, True, b""
+        if connection.unsent or _field(fields, b"\r\nconnection:") == b"close":
             self._drop(connection)
         else:
             self._idle.append(connection)
         status = int(head[9:12])
-        retry = _RETRY.search(head) if self._obey and status in REFUSALS else None
-        again = now + int(retry.group(1)) if retry else None
+        retry = _field(fields, b"\r\nretry-after:") if self._obey and status in REFUSALS else b""
+        again = now + int(retry) if retry.isdigit() else None
         if again and task.refused + 1 < TRIES_MOST and again < self._last:
             task.refused += 1
             self._schedule(again, task)
         else:
-            bucket, latency = _BUCKET.search(head), _LATENCY.search(head)
-            self._end(task, status, "", bucket.group(1).decode() if bucket else "",
-                      float(latency.group(1)) if latency else float("nan"), now,
-                      head if self._keeps_heads else b"")
-        self._send_waiting()
+            self._end(task, status, "", _field(fields, b"\r\nx-bucket:").decode("latin-1"),
+                      float(_field(fields, b"\r\nx-latency-ms:") or "nan"), now,
+                      head[:-2] if self._keeps_heads else b"")
+        if self._waiting:
+            self._send_waiting()
 
     def _send_waiting(self) -> None:
         while self._waiting and self._send(self._waiting[0]):
@@ -267,12 +291,22 @@ class Client:
                                       task.refused, bucket, server_ms, fault, head))
 
     def _close(self, now: float) -> None:
-        open_tasks = [one.task for one in self._all.values() if one.task]
-        for task in (*open_tasks, *self._waiting, *(entry[2] for entry in self._due)):
+        tasks = [one.task for one in self._all.values() if one.task]
+        tasks += [_Task(self._begin + one.at_s, one.request, one.high)
+                  for one in self._plan[self._at:]]
+        for task in (*tasks, *self._waiting, *(entry[2] for entry in self._again)):
             self._end(task, 0, "no answer in time", now=now)
         for connection in self._all.values():
             connection.socket.close()
         self._epoll.close()
+
+
+def _field(fields: bytes, name: bytes) -> bytes:
+    """The value of a field in a head in lower case, by CR LF, name and colon; empty for none."""
+    at = fields.find(name)
+    if at < 0:
+        return b""
+    return fields[at + len(name):fields.find(b"\r\n", at + 2)].strip()
 
 
 def _name(code: int | None) -> str:

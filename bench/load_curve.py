@@ -57,9 +57,9 @@ class Curve:
         chance = random.Random(f"{SEED} {load} {len(self._runs.get(load, ()))}")
         host, port = self._server.host, self._server.port
         arrivals = plan(rps, seconds, 0.0, len(self._texts), chance)
-        planned = [Planned(one.at_s, make_request(f"{host}:{port}", "/infer",
-                                                  self._texts[one.text], False, None))
-                   for one in arrivals]
+        requests = [make_request(f"{host}:{port}", "/infer", text, False, None)
+                    for text in self._texts]
+        planned = [Planned(one.at_s, requests[one.text]) for one in arrivals]
         client = Client(host, port, self._connections, obey_retry_after)
         outcomes = client.run(planned, seconds)
         return Run(outcomes, rps, seconds, client.cpu_share, client.starved, client.opened,

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.figures import percentile
 from bench.table import render
@@ -20,8 +21,7 @@ LATE_SHARE = 0.01   # of the requests; more, and the client was the limit
 BUSY_SHARE = 0.9    # of a core used by the client; more, and it was the limit
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):      # every answer makes one, and a frozen dataclass takes 3 µs
     """One planned request; times in seconds of one clock. `status` is that of the last answer, 0
     where there was none, and `fault` then says why."""
 
