@@ -54,16 +54,17 @@ class Express:
         self._tokenize_seconds: list[float] = []    # of this turn
 
     def take(self, connection: Connection, data: bytes, now: float) -> bool:
-        """Puts the request that `data` is into flight; False where it is none for this way, and
-        nothing has been done. The connection is RESTING."""
+        """Puts the request that `data` is into flight, or refuses it; False where it is none for
+        this way, and nothing has been done. The connection is RESTING."""
         end = data.find(b"\r\n\r\n") + 4
         way = self._ways.get(data[:end]) or self._find_way(data[:end])
         if way is None:
             return False
         size, head, plan, priority = way
-        if size != len(data) - end or not self._inflight.welcomes(priority) \
-                or self._requests.is_over:
+        if size != len(data) - end or self._requests.is_over:
             return False
+        if not self._inflight.welcomes(priority):
+            return self._refuse(connection, head, plan, now)
         text = read_plain(data[end:])
         if text is None:
             return False
@@ -85,6 +86,18 @@ class Express:
         self._inflight.open_lone(group, connection.number, priority,
                                  NEVER if deadline_s is None else now + deadline_s,
                                  tokens, split, ids, ended)
+        return True
+
+    def _refuse(self, connection: Connection, head: Head, plan: Plan, now: float) -> bool:
+        """Refuses a request for what is known of the queue, as most are under overload; False where
+        it may be taken after all."""
+        refusal = self._inflight.early_refusal(plan.priority, now)
+        if refusal is None or not self._inflight.is_ready:
+            return False
+        exchange = connection.begin_whole(head, now)
+        exchange.plan = plan
+        self._requests.refuse(exchange, refusal, now)
+        self._requests.settle(connection, now)
         return True
 
     def _find_way(self, raw: bytes) -> Way | None:

@@ -233,7 +233,7 @@ class InFlight:
             self._note_service(now)
             self.state = message
             self._waits_ms = (message.backlog_high_ms, message.backlog_low_ms) \
-                if message.engines else _NO_ENGINES
+                if message.engines and not message.is_full else _NO_ENGINES
             if message.ready:
                 self.set_ready(now)
             self._note_service(now)

@@ -6,11 +6,10 @@ import pytest
 
 from server.codec import decode, encode_state
 from server.inflight import InFlight, Limits
-from server.messages import HIGH, LOW, Row
+from server.messages import HIGH, LOW, State
 from server.scheduler import SendRefused, SendState
 from tests.scheduler_desk import Desk
 
-ROW = Row(10, 10, b"\1\0" * 10)
 
 
 def states(acted):
@@ -164,3 +163,12 @@ def test_news_of_a_backlog_of_low_ones_leaves_high_ones_alone():
     assert not any(front.early_refusal(HIGH, run.desk.now) for front in run.fronts)
     assert run.desk.ask(priority=HIGH, connection=10 ** 6)
     assert SendRefused not in run.desk.act()
+
+
+def test_news_full_queue_is_no_queue_that_welcomes():
+    held = InFlight(0, 1, 1, Limits(), 0.0)
+    held.link_up(0.0)
+    for is_full in (False, True, False):
+        held.receive(State(True, 2, 1, 0.0, 0.0, is_full), 0.0)
+        assert held.welcomes(LOW) == held.welcomes(HIGH) == (not is_full)
+        assert (held.early_refusal(LOW, 0.0) is None) == (not is_full)

@@ -20,8 +20,9 @@ class Line:
 
 
 def reply(replies, how, what, trace_id):
-    exchange = Exchange(Line(), None, 1.0)
-    exchange.trace_id = trace_id
+    exchange = Exchange()
+    exchange.connection, exchange.head, exchange.plan = Line(), None, None
+    exchange.trace_id, exchange.received_at, exchange.closes = trace_id, 1.0, False
     said = how(replies)(exchange, what, 1.25)
     return exchange.connection.status, exchange.connection.bytes, said
 
