@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, fsum, isfinite
+from math import exp, fsum, inf, isfinite
 
 FUNCTIONS = ("softmax", "sigmoid", "none")
 
@@ -15,6 +15,15 @@ def scores(logits: Sequence[float], function: str) -> list[float]:
     back. No finite logit overflows. Example: softmax of [-50, 40] is [8.2e-40, 1.0].
     Raises ValueError for a logit that is NaN or infinite: there is no honest score for it.
     """
+    if len(logits) == 2 and function == "softmax":
+        # Most models, in a third of the time and to the same bits: the larger power is exp(0).
+        ahead = logits[0] - logits[1]
+        if 0.0 <= ahead < inf:
+            power = exp(-ahead)
+            return [1.0 / (1.0 + power), power / (1.0 + power)]
+        if -inf < ahead < 0.0:
+            power = exp(ahead)
+            return [power / (1.0 + power), 1.0 / (1.0 + power)]
     if not all(map(isfinite, logits)):
         raise ValueError(f"the logits {list(logits)} are not all finite")
     if function == "softmax":

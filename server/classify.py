@@ -9,6 +9,7 @@ import struct
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 from loader.tokenizers.id_runs import IdRuns
 from loader.tokenizers.table import Tokenizer
@@ -76,7 +77,7 @@ class Classifier:
                         for tokens in range(self.max_tokens + 1)}
         self.logits = struct.Struct(f"<{len(card['labels'])}f")
         self.targets: dict[int, object] = {}     # group → whose end it is
-        self._next_group = 1
+        self.groups = count(1)                  # the numbers of new ones
         self._last_batch: tuple[int, ...] = ()
         self._batch_fields = b""
 
@@ -159,17 +160,12 @@ class Classifier:
     def open(self, target: object, exchange: Exchange, jobs: Sequence[JobRow], priority: int,
              is_partial: bool = False) -> int:
         """Puts texts of an exchange into flight as one group, whose end goes to `target`."""
-        group = self.add_target(target)
+        group = next(self.groups)
+        self.targets[group] = target
         deadline_s = exchange.plan.deadline_s
         self.inflight.open(group, exchange.connection.number, priority,
                            None if deadline_s is None else exchange.received_at + deadline_s,
                            jobs, time.monotonic(), is_partial)
-        return group
-
-    def add_target(self, target: object) -> int:
-        """The number of a new group, whose end goes to `target`."""
-        group, self._next_group = self._next_group, self._next_group + 1
-        self.targets[group] = target
         return group
 
     def abandon(self, group: int) -> None:
@@ -223,10 +219,10 @@ class Classifier:
         """The header lines that say who computed an answer and how long it took; counts it."""
         length = self.buckets[tokens]
         self.counters.request_seconds[length].observe(latency_ms / 1000)
-        return self.timing(length, tokenize_ms, result.queue_us, result.kind, result.engine,
-                           result.batch_size, result.infer_us)
+        return self.timing(length, tokenize_ms, result.queue_us, (
+            result.kind, result.engine, result.batch_size, result.infer_us))
 
-    def timing(self, length: int, tokenize_ms: float, queue_us: int, *batch: int) -> bytes:
+    def timing(self, length: int, tokenize_ms: float, queue_us: int, batch: tuple) -> bytes:
         """The header lines of `timing_fields`; `batch` are kind, engine, size and µs of one."""
         if batch != self._last_batch:   # its texts are mostly answered one after the other
             kind, engine, size, infer_us = self._last_batch = batch

@@ -10,7 +10,6 @@ the same answers, and a test holds them to that.
 import struct
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from model.scores import scores
 from server import log
@@ -29,13 +28,8 @@ from server.routes import JSON, Plan, Routes
 KNOWN_WAYS = 1 << 10
 
 
-class Way(NamedTuple):
-    """What a head that may go the short way says; `size` is that of the content."""
-
-    size: int
-    head: Head
-    plan: Plan
-    priority: int
+# What a head says that may go the short way: the size of the content, the head, its plan, priority.
+Way = tuple[int, Head, Plan, int]
 
 
 class Express:
@@ -50,6 +44,11 @@ class Express:
         self._inflight = classifier.inflight
         self._requests = requests
         self._replies = replies
+        self._encode = classifier.runs.encode
+        self._targets, self._groups = classifier.targets, classifier.groups
+        self._counters, self._buckets = classifier.counters, classifier.buckets
+        self._logits, self._function = classifier.logits, classifier.renderer.function
+        self._timing, self._plain = classifier.timing, classifier.renderer.plain
         self._ways: dict[bytes, Way] = {}
         self._tokenize_seconds: list[float] = []    # of this turn
 
@@ -57,35 +56,39 @@ class Express:
         """Puts the request that `data` is into flight, or refuses it; False where it is none for
         this way, and nothing has been done. The connection is RESTING."""
         end = data.find(b"\r\n\r\n") + 4
-        way = self._ways.get(data[:end]) or self._find_way(data[:end])
+        raw = data[:end]
+        way = self._ways.get(raw) or self._find_way(raw)
         if way is None:
             return False
         size, head, plan, priority = way
+        inflight = self._inflight
         if size != len(data) - end or self._requests.is_over:
             return False
-        if not self._inflight.welcomes(priority):
+        if not inflight.welcomes(priority):
             return self._refuse(connection, head, plan, now)
         text = read_plain(data[end:])
         if text is None:
             return False
         begun = time.monotonic()
         try:
-            tokens, split, ids, was_cut = self._classifier.runs.encode(text, None)
+            tokens, split, ids, was_cut = self._encode(text, None)
         except Exception:
             return False        # a fault of ours, which the general way meets and reports
         if was_cut and not self._classifier.may_cut:
             return False
         ended = time.monotonic()
-        self._tokenize_seconds.append(ended - begun)
+        took_s = ended - begun
+        self._tokenize_seconds.append(took_s)
         exchange = connection.begin_whole(head, now)
         connection.calm = ASKED
         exchange.plan = plan
-        exchange.details = tokens, was_cut, ended - begun
-        exchange.group = group = self._classifier.add_target(exchange)
+        exchange.details = tokens, was_cut, took_s
+        exchange.group = group = next(self._groups)
+        self._targets[group] = exchange
         deadline_s = plan.deadline_s
-        self._inflight.open_lone(group, connection.number, priority,
-                                 NEVER if deadline_s is None else now + deadline_s,
-                                 tokens, split, ids, ended)
+        inflight.open_lone(group, connection.number, priority,
+                           NEVER if deadline_s is None else now + deadline_s,
+                           tokens, split, ids, ended)
         return True
 
     def _refuse(self, connection: Connection, head: Head, plan: Plan, now: float) -> bool:
@@ -112,7 +115,7 @@ class Express:
             return None
         if len(self._ways) >= KNOWN_WAYS:
             self._ways.clear()
-        way = self._ways[raw] = Way(size, head, plan, plan.priority)
+        way = self._ways[raw] = size, head, plan, plan.priority
         return way
 
     def count(self) -> None:
@@ -124,63 +127,53 @@ class Express:
     def finish(self, answered: Sequence[tuple[int, Answer]]) -> None:
         """Answers what `take` put into flight. First all answers are made and counted, then sent,
         so that a front that is killed meanwhile has counted each that a client has seen."""
-        classifier, targets, settle = self._classifier, self._classifier.targets, \
-            self._requests.settle
         now = time.monotonic()
-        may_be_calm = not self._replies.is_draining
+        replies, settle = self._replies, self._requests.settle
+        start, may_be_calm = replies.start(200, JSON_TYPE), not replies.is_draining
         calm: list[tuple[Connection, bytes]] = []
         winners: list[int] = []
-        for group, answer in answered:
-            exchange = targets.pop(group, None)
+        for (group, answer), trace_id in zip(answered, replies.fresh_ids(len(answered))):
+            exchange = self._targets.pop(group, None)
             if exchange is None:
                 continue
             exchange.group = 0
             connection = exchange.connection
             try:
-                _, _, kind, engine, batch_size, queue_us, infer_us, _, logits = answer
-                tokens, was_cut, tokenize_s = exchange.details
-                values = self._scores(logits, engine)
-                if values is None:
-                    self._requests.refuse(exchange, Outcome("failed"), now)
-                    settle(connection, now)
-                    continue
-                best = values.index(max(values))
+                best, latency_ms, fields, content = self._render(exchange, answer, trace_id, now)
                 winners.append(best)
-                latency_s = now - exchange.received_at
-                length = classifier.buckets[tokens]
-                classifier.counters.request_seconds[length].observe(latency_s)
-                latency_ms = b"%.3f" % (latency_s * 1000)
-                trace_id = self._replies.fresh_id()
-                fields = classifier.timing(length, tokenize_s * 1000, queue_us, kind, engine,
-                                           batch_size, infer_us)
-                content = classifier.renderer.plain(best, values, trace_id, tokens, was_cut,
-                                                    latency_ms)
                 if connection.calm == ASKED and may_be_calm:
-                    calm.append((connection, answer_bytes(
-                        self._replies.start(200, JSON_TYPE), latency_ms, trace_id, fields,
-                        content)))
-                else:
-                    exchange.trace_id = trace_id.decode()
-                    self._replies.send(exchange, 200, content, JSON_TYPE, now, fields,
-                                       latency_s * 1000)
-                    settle(connection, now)
+                    calm.append((connection, answer_bytes(start, latency_ms, trace_id, fields,
+                                                          content)))
+                    continue
+                exchange.trace_id = trace_id.decode()
+                replies.send(exchange, 200, content, JSON_TYPE, now, fields, float(latency_ms))
+            except (ValueError, struct.error):
+                if len(answer[-1]) == self._logits.size:
+                    log.event("logits_not_finite", engine=answer[3])
+                self._requests.refuse(exchange, Outcome("failed"), now)
             except Exception as error:
                 self._requests.fault(exchange, error)
-                settle(connection, now)
+            settle(connection, now)
         for best in set(winners):
-            classifier.counters.predictions[best].add(winners.count(best))
+            self._counters.predictions[best].add(winners.count(best))
         self._requests.answered(len(winners), len(calm), now)
         for connection, data in calm:
             if not connection.answer_calm(data, now):
                 settle(connection, now)
 
-    def _scores(self, logits: bytes, engine: int) -> list[float] | None:
-        """None where the logits are not those of this model, or not finite."""
-        try:
-            return scores(self._classifier.logits.unpack(logits),
-                          self._classifier.renderer.function)
-        except ValueError:
-            log.event("logits_not_finite", engine=engine)
-        except struct.error:
-            pass
-        return None
+    def _render(self, exchange: Exchange, answer: Answer, trace_id: bytes,
+                now: float) -> tuple[int, bytes, bytes, bytes]:
+        """(the best label, milliseconds taken, header lines, content) of an answer. Raises
+        ValueError for logits that are not finite, struct.error for those of another model."""
+        _, _, kind, engine, batch_size, queue_us, infer_us, _, logits = answer
+        tokens, was_cut, tokenize_s = exchange.details
+        values = scores(self._logits.unpack(logits), self._function)
+        best = values.index(max(values))
+        latency_s = now - exchange.received_at
+        latency_ms = b"%.3f" % (latency_s * 1000)
+        length = self._buckets[tokens]
+        fields = self._timing(length, tokenize_s * 1000, queue_us,
+                              (kind, engine, batch_size, infer_us))
+        content = self._plain(best, values, trace_id, tokens, was_cut, latency_ms)
+        self._counters.request_seconds[length].observe(latency_s)
+        return best, latency_ms, fields, content

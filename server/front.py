@@ -127,11 +127,16 @@ class Front:
             self._patient_until = now + LATE_S
         if now >= self._look_at:
             self.replies.tick()
-        has_orders, knocks, connections = False, [], self.clients.connections
+        has_orders, knocks = False, []
+        connections, serve = self.clients.connections, self.clients.serve
         for number, mask in events:
             connection = connections.get(number)
             if connection is not None:
-                self._serve(connection, mask)
+                begun = time.monotonic()
+                try:
+                    serve(connection, mask, begun)
+                except Exception as error:
+                    self._lose(connection, error, begun)
             elif number == self._link_number:
                 self._serve_link(mask)
             elif number == self._control_number:
@@ -173,15 +178,11 @@ class Front:
             due_at = min(due_at, self.inflight.due_at(), self.requests.next_timer())
         return due_at if self.link is not None else min(due_at, self.relink_at)
 
-    def _serve(self, connection: Connection, mask: int) -> None:
-        now = time.monotonic()
-        try:
-            self.clients.serve(connection, mask, now)
-        except Exception as error:
-            # A fault of ours costs this client alone.
-            log_fault(error)
-            connection.is_gone = True
-            self.clients.settle(connection, now)
+    def _lose(self, connection: Connection, error: Exception, now: float) -> None:
+        """A fault of ours costs this client alone."""
+        log_fault(error)
+        connection.is_gone = True
+        self.clients.settle(connection, now)
 
     def _let_in(self, listener: int) -> None:
         now = time.monotonic()

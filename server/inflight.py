@@ -29,7 +29,7 @@ from server.messages import (CACHE, FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFO
 # Jobs sent again in one turn after a new link, so that a full front stays responsive.
 RESEND_SLICE_JOBS = 256
 NEVER = math.inf
-_NO_ENGINES = (NEVER, NEVER)
+_NO_ROOM = (NEVER, NEVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class InFlight:
         self.limits = limits
         self.is_ready = False
         self.state = State(False, 0, 0, 0.0, 0.0)
-        self._waits_ms = _NO_ENGINES    # of HIGH and LOW
+        self._waits_ms = _NO_ROOM       # of HIGH and LOW, as the last State says
         self.stale_results = 0
         self.hits = 0                   # texts that this front itself knew the answer of
         self._known = Cache(limits.cache_bytes) if limits.cache_bytes else None
@@ -151,22 +151,20 @@ class InFlight:
 
     def open_lone(self, group: int, connection: int, priority: int, deadline: float,
                   tokens: int, split: int, ids: bytes, now: float) -> None:
-        """As `open`, of one text; `deadline` is NEVER for none. Answers end it in place of a
-        Finish that is "ok"."""
+        """As `open`, of one text; `deadline` is NEVER for none. Its "ok" comes in Answers."""
         if self._known is not None:
-            logits = self._known.get(split.to_bytes(4, "little") + ids)
+            logits = self._known.get(key_of(Row(tokens, split, ids)))
             if logits is not None:
                 self.hits += 1
-                self._actions.append(Answers([(group, (
-                    0, RESULT_OK, CACHE, 0, 0, 0, 0, len(logits) // 4, logits))]))
+                answer = 0, RESULT_OK, CACHE, 0, 0, 0, 0, len(logits) // 4, logits
+                self._actions.append(Answers([(group, answer)]))
                 return
         lone = Lone()
-        lone.group, lone.connection, lone.priority, lone.deadline = \
-            group, connection, priority, deadline
+        lone.group, lone.connection, lone.opened_at = group, connection, now
+        lone.priority, lone.deadline = priority, deadline
         lone.job = number = self._next_job
         lone.tokens, lone.split, lone.ids = tokens, split, ids
         lone.sends = lone.deaths = lone.dispatcher_faults = 0
-        lone.opened_at = now
         self._next_job = number + 1
         self._jobs[number] = self._groups[group] = lone
         self._bytes += len(ids)
@@ -211,7 +209,7 @@ class InFlight:
                          if isinstance(action, (Answers, Finish))]
         self._alone = None
         self.state = State(self.state.ready, 0, 0, 0.0, 0.0)
-        self._waits_ms = _NO_ENGINES
+        self._waits_ms = _NO_ROOM
 
     def dispatcher_died(self, incarnation: int, is_fault: bool) -> None:
         """The master's verdict on a dispatcher, before or after its link's end is seen; blames the
@@ -232,8 +230,7 @@ class InFlight:
         elif isinstance(message, State):
             self._note_service(now)
             self.state = message
-            self._waits_ms = (message.backlog_high_ms, message.backlog_low_ms) \
-                if message.engines and not message.is_full else _NO_ENGINES
+            self._waits_ms = message[3:5] if message.engines and not message.is_full else _NO_ROOM
             if message.ready:
                 self.set_ready(now)
             self._note_service(now)
@@ -253,17 +250,21 @@ class InFlight:
 
     def take_answers(self, answers: Sequence[Answer]) -> None:
         """Results of the dispatcher, as codec.read_answers gives them."""
-        jobs, answered = self._jobs, []
+        jobs, groups, answered = self._jobs, self._groups, []
         for answer in answers:
-            job = jobs.get(answer[0])
+            number = answer[0]
+            job = jobs.get(number)
             if type(job) is not Lone or answer[1] != RESULT_OK:
                 self._take_result(job, answer)
                 continue
-            self._drop(job)
-            del self._groups[job.group]
+            group = job.group
+            del jobs[number], groups[group]
+            self._bytes -= len(job.ids)
+            if job is self._alone:
+                self._alone = None
             if answer[2] == CACHE and self._known is not None:
                 self._known.put(key_of(job), answer[8])
-            answered.append((job.group, answer))
+            answered.append((group, answer))
         if answered:
             self._actions.append(Answers(answered))
 

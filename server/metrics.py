@@ -6,6 +6,7 @@ counters are monotonic whoever dies. The header of a page also tells the master 
 until when it should be let live, when it last turned, and whether it has worked.
 """
 
+import math
 import mmap
 import os
 from bisect import bisect_left
@@ -63,9 +64,19 @@ class Histogram:
 
     def observe_all(self, observed: Sequence[float]) -> None:
         values, slot, limits = self._values, self._slot, self._limits
+        # What is observed together is mostly alike: a bucket is looked for, and its slot written,
+        # once for all values in a row that are in it.
+        bucket, low, high, run = slot, math.inf, -math.inf, 0
         for value in observed:
-            values[slot + bisect_left(limits, value)] += 1
-        values[slot + len(limits) + 1] += sum(observed)
+            if not low < value <= high:
+                values[bucket] += run
+                at = bisect_left(limits, value)
+                bucket, run = slot + at, 0
+                low = limits[at - 1] if at else -math.inf
+                high = limits[at] if at < len(limits) else math.inf
+            run += 1
+        values[bucket] += run
+        values[self._sum] += sum(observed)
 
 
 class Page:

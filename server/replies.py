@@ -86,15 +86,18 @@ class Replies:
         """The exchange's trace id, made up at its first use where the client sent none."""
         if not exchange.trace_id:
             plan = exchange.plan
-            exchange.trace_id = (plan is not None and plan.trace_id) or self.fresh_id().decode()
+            exchange.trace_id = (plan is not None and plan.trace_id) \
+                or self.fresh_ids(1)[0].decode()
         return exchange.trace_id
 
-    def fresh_id(self) -> bytes:
-        """A new trace id: 32 hexadecimal digits."""
-        if not self._ids:
+    def fresh_ids(self, count: int) -> list[bytes]:
+        """New trace ids: 32 hexadecimal digits each."""
+        while len(self._ids) < count:
             digits = os.urandom(16 * IDS_AT_ONCE).hex().encode()
-            self._ids = [digits[at:at + 32] for at in range(0, len(digits), 32)]
-        return self._ids.pop()
+            self._ids += [digits[at:at + 32] for at in range(0, len(digits), 32)]
+        fresh = self._ids[-count:]
+        del self._ids[-count:]
+        return fresh
 
     def refuse(self, exchange: Exchange, error: ClientError, now: float) -> None:
         """Answers with an error."""

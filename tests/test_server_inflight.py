@@ -1,9 +1,11 @@
 """A front's requests in flight: one answer each, whatever the dispatcher does."""
 
+import random
+
 import pytest
 
 from server.actions import Finish, SendCancel, SendGroups, SendHello
-from server.inflight import InFlight, Limits
+from server.inflight import NEVER, InFlight, Limits
 from server.messages import (CACHE, CPU, HIGH, LOW, RESULT_OK, Note, Notes, Reason, Refusal,
                              Refused, Result, Results, Row, State)
 
@@ -302,3 +304,28 @@ def test_inflight_full_front_resends_in_slices():
         assert 0 < part <= 256
         total += part
     assert total == 1000
+
+
+def test_inflight_welcomes_nobody_whom_it_would_refuse():
+    rng, welcome = random.Random(2), 0
+    for _ in range(500):
+        held = InFlight(0, 7, 1, Limits(max_wait_ms=100.0, max_jobs=3, max_bytes=15,
+                                        cache_bytes=rng.choice((0, 1 << 20))), 0.0)
+        held.link_up(0.5)
+        for step in rng.choices(("state", "lone", "ready", "link"), (3, 3, 1, 1), k=8):
+            if step == "state":
+                held.receive(State(rng.random() < 0.8, rng.randrange(3), 1,
+                                   rng.choice((0.0, 200.0)), rng.choice((0.0, 200.0)),
+                                   rng.random() < 0.2), 1.0)
+            elif step == "lone":
+                held.open_lone(rng.getrandbits(60), 1, LOW, NEVER, 3, 3, ROW.ids, 1.0)
+            elif step == "ready":
+                held.set_ready(1.0)
+            else:
+                held.link_down(1.0)
+                held.link_up(1.0)
+        for priority in (HIGH, LOW):
+            if held.welcomes(priority):
+                welcome += 1
+                assert held.early_refusal(priority, 100.0) is None
+    assert 50 < welcome < 900

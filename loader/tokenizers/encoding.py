@@ -54,9 +54,11 @@ class Tokenizer:
         raise NotImplementedError
 
     def joiner(self, code: str) -> Callable[[str], bytes]:
-        """A function that gives the ids of a short text as `array(code, self.ids(text)).tobytes()`
-        does; a kind that remembers chunks of texts remembers their bytes for it."""
-        return lambda text: array(code, self.ids(text)).tobytes()
+        """A function that gives the ids of a short text, in their frame and never cut, as
+        array(code, …).tobytes() does; a kind that remembers chunks of texts remembers their bytes
+        for it."""
+        start, end = self.frame.start, self.frame.end
+        return lambda text: array(code, [*start, *self.ids(text), *end]).tobytes()
 
     def parts(self, text: str) -> Iterator[list[int]]:
         """The same ids some at a time, or none, after a bounded piece of work; where the left side

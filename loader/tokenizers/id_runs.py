@@ -21,9 +21,8 @@ class IdRuns:
         frame = tokenizer.frame
         self._tokenizer, self._code, self._max_tokens = tokenizer, code, max_tokens
         self._join = tokenizer.joiner(code)
-        self._start, self._end = (array(code, ids).tobytes() for ids in (frame.start, frame.end))
         self._id_bytes = array(code).itemsize
-        self._room = (max_tokens - len(frame.start) - len(frame.end)) * self._id_bytes
+        self._start, self._end = (len(ids) * self._id_bytes for ids in (frame.start, frame.end))
         self._cuts_left = tokenizer.cuts_left
 
     def encode(self, text: str, pair: str | None) -> tuple[int, int, bytes, bool]:
@@ -33,9 +32,14 @@ class IdRuns:
             ids, split, is_cut = self._tokenizer.encode(text, pair, self._max_tokens)
             return len(ids), split, array(self._code, ids).tobytes(), is_cut
         ids = self._join(text)
-        is_cut = len(ids) > self._room
-        if is_cut:
-            ids = ids[len(ids) - self._room:] if self._cuts_left else ids[:self._room]
-        ids = self._start + ids + self._end
         tokens = len(ids) // self._id_bytes
-        return tokens, tokens, ids, is_cut
+        if tokens <= self._max_tokens:
+            return tokens, tokens, ids, False
+        return self._max_tokens, self._max_tokens, self._cut(ids), True
+
+    def _cut(self, ids: bytes) -> bytes:
+        """As many as may be, with the whole frame."""
+        start, end = self._start, len(ids) - self._end      # where the text's own begin and end
+        room = self._max_tokens * self._id_bytes - self._start - self._end
+        kept = ids[end - room:end] if self._cuts_left else ids[start:start + room]
+        return ids[:start] + kept + ids[end:]

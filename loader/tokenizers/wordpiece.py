@@ -54,11 +54,12 @@ class WordPiece(Tokenizer):
         """As `ids`, of bytes."""
         chunks = ChunkCache(lambda chunk: array(code, self._chunk_ids(chunk)).tobytes())
         look_up = chunks.__getitem__
+        start, end = (array(code, ids).tobytes() for ids in (self.frame.start, self.frame.end))
 
         def join(text: str) -> bytes:
             if "\n" in text:
                 text = text.replace("\n", " ")
-            return b"".join(map(look_up, text.split(" ")))
+            return b"".join((start, *map(look_up, text.split(" ")), end))
         return join
 
     def parts(self, text: str) -> Iterator[list[int]]:
