@@ -69,7 +69,8 @@ class Histogram:
         bucket, low, high, run = slot, math.inf, -math.inf, 0
         for value in observed:
             if not low < value <= high:
-                values[bucket] += run
+                if run:
+                    values[bucket] += run
                 at = bisect_left(limits, value)
                 bucket, run = slot + at, 0
                 low = limits[at - 1] if at else -math.inf
