@@ -65,7 +65,7 @@ class Express:
         if size != len(data) - end or self._requests.is_over:
             return False
         if not inflight.welcomes(priority):
-            return self._refuse(connection, head, plan, now)
+            return self._refuse(connection, priority, now)
         text = read_plain(data[end:])
         if text is None:
             return False
@@ -91,16 +91,13 @@ class Express:
                            tokens, split, ids, ended)
         return True
 
-    def _refuse(self, connection: Connection, head: Head, plan: Plan, now: float) -> bool:
+    def _refuse(self, connection: Connection, priority: int, now: float) -> bool:
         """Refuses a request for what is known of the queue, as most are under overload; False where
         it may be taken after all."""
-        refusal = self._inflight.early_refusal(plan.priority, now)
-        if refusal is None or not self._inflight.is_ready:
+        refusal = self._inflight.early_refusal(priority, now)
+        if refusal is None or not self._inflight.is_ready or self._replies.is_draining:
             return False
-        exchange = connection.begin_whole(head, now)
-        exchange.plan = plan
-        self._requests.refuse(exchange, refusal, now)
-        self._requests.settle(connection, now)
+        self._requests.refuse_resting(connection, refusal, now)
         return True
 
     def _find_way(self, raw: bytes) -> Way | None:

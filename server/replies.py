@@ -109,9 +109,23 @@ class Replies:
 
     def refuse_outcome(self, exchange: Exchange, outcome: Outcome, now: float) -> str:
         """Answers with what a request in flight came to other than "ok"; the refusal's reason.
-
-        There are few such answers, and under overload more than others, so each is made ready once.
         """
+        status, fields, start, reason = self._ready(outcome)
+        self.send(exchange, status,
+                  error_body(start, exchange.trace_id or self.trace_id(exchange)), JSON, now,
+                  fields)
+        return reason
+
+    def refusal(self, outcome: Outcome) -> tuple[int, bytes, str]:
+        """As `refuse_outcome` of a request that was just read, with a trace id of its own: status,
+        the whole answer, and the refusal's reason."""
+        status, fields, start, reason = self._ready(outcome)
+        trace_id = self.fresh_id()
+        return status, answer_bytes(self.start(status, JSON), b"0.000", trace_id, fields,
+                                    b'%b"%b"}' % (start, trace_id)), reason
+
+    def _ready(self, outcome: Outcome) -> tuple[int, bytes, bytes, str]:
+        """There are few such answers, and under overload more than others: each is made once."""
         key = outcome.kind, outcome.reason, _retry_s(outcome)
         known = self._known.get(key)
         if known is None:
@@ -120,11 +134,7 @@ class Replies:
             error, reason = outcome_error(outcome)
             known = self._known[key] = (error.status, _fields(error),
                                         error_start(error.code, error.message), reason)
-        status, fields, start, reason = known
-        self.send(exchange, status,
-                  error_body(start, exchange.trace_id or self.trace_id(exchange)), JSON, now,
-                  fields)
-        return reason
+        return known
 
 
 def _fields(error: ClientError) -> bytes:

@@ -173,12 +173,25 @@ class Requests:
         """Answers with what is not "ok", and counts it among refusals if it is one."""
         if outcome.reason in SPREAD:
             outcome.retry_ms = self._returns.give_ms(outcome.retry_ms, now)
-        reason = self._replies.refuse_outcome(exchange, outcome, now)
+        self._count_refusal(self._replies.refuse_outcome(exchange, outcome, now))
+
+    def refuse_resting(self, connection: Connection, outcome: Outcome, now: float) -> None:
+        """As `refuse` of what the short way has read, without an exchange: under overload most
+        requests end here, and what each takes is taken from the answers of others."""
+        if outcome.reason in SPREAD:
+            outcome.retry_ms = self._returns.give_ms(outcome.retry_ms, now)
+        status, answer, reason = self._replies.refusal(outcome)
+        self._count_refusal(reason)
+        self._count("/infer", status, 1)
+        if not connection.answer_calm(answer, now):
+            self.settle(connection, now)
+
+    def _count_refusal(self, reason: str) -> None:
         if reason:
             add = self._refused.get(reason)
             if add is None:
-                add = self._refused[reason] = self._page.counter("refused_total",
-                                                                 reason=reason).add
+                add = self._page.counter("refused_total", reason=reason).add
+                self._refused[reason] = add
             add()
 
     def finish(self, group: int, outcome: Outcome) -> None:
