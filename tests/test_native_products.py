@@ -5,14 +5,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from model.native.arguments import Fields
+from model.native.assembler import Assembler
 from model.native.products import Product, emit_product, packed_columns, packed_weight
 from model.native.sums import ROWS, STEP
+from model.native.tiles import PALETTE_BYTES, emit_tiles_begin, emit_tiles_end
 from tests.guarded import run_code, skip_without
 
 UNITS = ("amx", "vnni", "avx512")
 SHAPES = ((64, 32), (128, 384), (384, 1152), (100, 48), (1536, 16), (16, 6))  # inputs, outputs
 COUNTS = (1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65)
 ZERO_POINT = 128
+
+
+def emit_alone(a: Assembler, fields: Fields, product: Product) -> None:
+    """The label "kernel": a product as in a call of its own."""
+    a.label("kernel")
+    labels = ["product"] if product.unit != "amx" else ["begin", "product", "end"]
+    for label in labels:
+        a.call(label)
+    a.ret()
+    emit_product(a, "product", fields, product)
+    if product.unit == "amx":
+        emit_tiles_begin(a, "begin", fields)
+        emit_tiles_end(a, "end", fields)
 
 
 class Case:
@@ -46,7 +62,7 @@ class Case:
             columns = packed_columns(bias, scales, -ZERO_POINT * wide.sum(1))
             words, given = {"input_reaches": reaches}, codes
         self.product = Product(unit, row_bytes, stride, outputs, wide_stride, residual=residual)
-        self.arrays = {"rows": np.array([rows]), "inputs": given, "weight": packed_weight(weight),
+        self.arrays = {"palette": np.zeros(PALETTE_BYTES, np.uint8), "rows": np.array([rows]), "inputs": given, "weight": packed_weight(weight),
                        "columns": columns,
                        "wide": np.zeros((rows, wide_stride // 4), np.float32), **words}
         if residual:  # the last row's last group is read whole
@@ -57,7 +73,7 @@ class Case:
     def run(self, **changes) -> np.ndarray:
         """float32 [T, N]."""
         product = replace(self.product, **changes)
-        run_code(lambda a, fields: emit_product(a, "kernel", fields, product), self.arrays)
+        run_code(lambda a, fields: emit_alone(a, fields, product), self.arrays)
         return self.arrays["wide"][:, :self.outputs].copy()
 
 
@@ -135,7 +151,7 @@ def test_product_hands_blocks_of_rows_to_finish(unit):
 
     def emit(a, fields):
         from model.native.operands import RAX, RCX, RDX, RSI, at
-        emit_product(a, "kernel", fields, replace(case.product, finish="finish"))
+        emit_alone(a, fields, replace(case.product, finish="finish"))
         a.label("finish")  # notes (first row, rows, address) in the next three words of `seen`
         a.mov(RAX, fields.of("seen"))
         again = a.fresh("again")

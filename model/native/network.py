@@ -24,9 +24,11 @@ from model.native.outline import Outline
 from model.native.positions import Positions
 from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
 from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
-from model.native.sums import ROWS
+from model.native.sums import ROWS, TILE
 from model.native.tape import Kernels, Tape
 from model.native.texts import TEXTS, Places, emit_texts
+from model.native.tiles import (KEPT_PALETTE, PALETTE_BYTES, emit_tiles_begin,
+                                emit_tiles_end)
 from model.native.weights import Weight, Weights
 from model.programs.parts import LEAST
 
@@ -80,7 +82,7 @@ class Network:
         self._held: list[dict[str, Any]] = []  # what the steps' blocks point at
         self._tokens = Rows(self.inputs.tokens, most, hidden)
         self._firsts = Rows(self.inputs.texts, most, hidden)
-        self._block, self._inner_block = rows(0, _filled(hidden)), rows(0, _filled(inner))
+        self._block, self._inner_block = _block(hidden), _block(inner)
         self._inner = rows(most, _filled(inner))
         self._inner_codes = rows(most, codes_stride(inner), np.uint8)
         self._inner_reaches = rows(most, 1)
@@ -91,6 +93,8 @@ class Network:
         self._scratch = rows(0, 0)
         self._positions = Positions(weights, outline, settings)
         self._add_all(outline, labels)
+        if "amx" in self.kernels.values():
+            self._add_palette()
         self.tape = Tape(self._kernels.finish(), self._steps)
 
     def _add_all(self, outline: Outline, labels: int) -> None:
@@ -115,6 +119,13 @@ class Network:
         self._add_product(dense, self._firsts.count, self._firsts.x, None, top,
                           activation=outline.head_activation)
         self._add_product(out, self._firsts.count, top, None, self.logits)
+
+    def _add_palette(self) -> None:
+        """Before the first step and after the last."""
+        kept = aligned(np.zeros(PALETTE_BYTES, dtype=np.uint8))
+        for emit in (emit_tiles_begin, emit_tiles_end):
+            self._add(self._kernels.label(emit), KEPT_PALETTE, palette=kept)
+        self._steps.insert(0, self._steps.pop(-2))
 
     # ---- parts of a network ---------------------------------------------------------------------
 
@@ -286,6 +297,13 @@ def _factors(weight: Weight) -> dict[str, np.ndarray]:
 def _source(weight: Weight, at: Rows) -> tuple[np.ndarray, np.ndarray | None]:
     """What a product with this weight reads of the rows."""
     return (at.codes, at.reaches) if weight.is_coded else (at.x, None)
+
+
+def _block(width: int) -> np.ndarray:
+    """Room for what a product makes of a block of rows, float32, of at least so many columns: an
+    odd number of vectors from row to row, since by powers of two all rows would crowd into a few
+    sets of the core's first cache."""
+    return rows(0, (_filled(width) // TILE | 1) * TILE)
 
 
 def _filled(width: int) -> int:

@@ -27,9 +27,9 @@ from model.native.tanh import Tanh
 COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
 KEPT = (RBX, RBP, R12, R13, R14, R15)
 MOST_PIECES = 8  # of a group's code that stand between rows
-# On the stack, past the sums and what the unit keeps there.
-CALLER, FIRST_ROW, RESIDUAL_ROW = (at(RSP, SUMS_BYTES + STEP + 8 * place) for place in range(3))
-FRAME_BYTES = SUMS_BYTES + 2 * STEP
+# On the stack, past the sums.
+CALLER, FIRST_ROW, RESIDUAL_ROW = (at(RSP, SUMS_BYTES + 8 * place) for place in range(3))
+FRAME_BYTES = SUMS_BYTES + STEP
 
 PRODUCT = ("rows", "inputs", "weight", "columns", "wide")
 INPUT_REACHES = "input_reaches"
@@ -98,7 +98,8 @@ def packed_columns(bias: np.ndarray, scales: np.ndarray | None = None,
 
 
 def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> None:
-    """`fields` are the product's and the finish routine's.
+    """`fields` are the product's and the finish routine's. By "amx", it is called between the kernels
+    of tiles.py.
 
     R12 is how many rows are left, R13 those of this block, R14 their inputs, R15 the group's
     weights, R8 its columns, R9 and R10 its first place in the result and in the residual, R11 the
@@ -133,7 +134,6 @@ def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> 
     a.jg(block)
 
     a.label(finished)
-    sums.end()
     a.mov(RSP, CALLER)
     a.pop(*reversed(KEPT))
     a.ret()

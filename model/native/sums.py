@@ -25,8 +25,6 @@ TILE_BYTES = TILE * STEP
 GROUP_BYTES = 2 * TILE_BYTES  # of the weights of a step
 SUMS_STRIDE = 4 * ROWS
 SUMS_BYTES = ROWS * SUMS_STRIDE
-TILE_PALETTE = bytes([1]) + bytes(15) + 8 * (STEP).to_bytes(2, "little") + bytes(16) \
-    + 8 * bytes([TILE]) + bytes(8)
 
 
 class Sums(Protocol):
@@ -37,18 +35,15 @@ class Sums(Protocol):
     computed while those of the group before are completed."""
 
     def begin(self) -> None:
-        """Once in a call of the kernel; it may keep things in RBX, RBP, and in STEP bytes past the
-        sums."""
+        """Once in a call of the kernel; it may keep things in RBX and RBP."""
 
     def compute(self, tiles: int) -> None:
         """The sums of up to `tiles` · 16 rows; those past the block's may be anything."""
 
-    def end(self) -> None:
-        """What `begin` changed is as before."""
-
 
 class AmxSums:
     """Tiles of 16 by 16 sums: the unit multiplies 16 rows of 64 bytes in 16 cycles.
+    The caller of the kernel has loaded the palette (tiles.py).
 
     RBX holds the distance of rows of inputs, RBP that of rows of weights.
     """
@@ -59,9 +54,6 @@ class AmxSums:
         self._a, self._steps, self._stride = a, steps, stride
 
     def begin(self) -> None:
-        # oneDNN remembers which palette it has loaded and would not load its own again.
-        self._a.sttilecfg(at(RSP, SUMS_BYTES))
-        self._a.ldtilecfg(self._a.constant(TILE_PALETTE))
         self._a.mov(RBX, self._stride)
         self._a.mov(RBP, STEP)
 
@@ -84,9 +76,6 @@ class AmxSums:
             for half in range(2):
                 a.tilestored(at(RSP, tile * TILE * SUMS_STRIDE + half * STEP, RAX),
                              TMM[2 * tile + half])
-
-    def end(self) -> None:
-        self._a.ldtilecfg(at(RSP, SUMS_BYTES))
 
     def _multiply(self, tiles: int, steps: range) -> None:
         a = self._a
@@ -151,9 +140,6 @@ class VectorSums:
         a.sub(at(RSP), self.ROWS)
         a.jg(rows)
         a.pop(RAX)
-
-    def end(self) -> None:
-        pass
 
 
 def sums_of(unit: str, a: Assembler, steps: int, stride: int) -> Sums:
