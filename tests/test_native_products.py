@@ -62,7 +62,8 @@ class Case:
             columns = packed_columns(bias, scales, -ZERO_POINT * wide.sum(1))
             words, given = {"input_reaches": reaches}, codes
         self.product = Product(unit, row_bytes, stride, outputs, wide_stride, residual=residual)
-        self.arrays = {"palette": np.zeros(PALETTE_BYTES, np.uint8), "rows": np.array([rows]), "inputs": given, "weight": packed_weight(weight),
+        self.arrays = {"palette": np.zeros(PALETTE_BYTES, np.uint8), "rows": np.array([rows]),
+                       "inputs": given, "weight": packed_weight(weight),
                        "columns": columns,
                        "wide": np.zeros((rows, wide_stride // 4), np.float32), **words}
         if residual:  # the last row's last group is read whole

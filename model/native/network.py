@@ -87,9 +87,11 @@ class Network:
         self._inner_codes = rows(most, codes_stride(inner), np.uint8)
         self._inner_reaches = rows(most, 1)
         self._query_key_value = rows(most, _filled(3 * hidden))
-        self._key_value = rows(most, _filled(2 * hidden))
         self._queries = rows(most, _filled(hidden))
-        self._mixed = rows(most, hidden)
+        # What attention makes of queries takes their place, and the last layer's keys and values
+        # that of other layers': what a batch works on then stays in the core's second cache.
+        self._mixed = self._query_key_value[:, :hidden]
+        self._key_value = self._query_key_value[:, hidden:]
         self._scratch = rows(0, 0)
         self._positions = Positions(weights, outline, settings)
         self._add_all(outline, labels)

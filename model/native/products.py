@@ -98,8 +98,8 @@ def packed_columns(bias: np.ndarray, scales: np.ndarray | None = None,
 
 
 def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> None:
-    """`fields` are the product's and the finish routine's. By "amx", it is called between the kernels
-    of tiles.py.
+    """`fields` are the product's and the finish routine's. By "amx" it runs between the kernels of
+    tiles.py.
 
     R12 is how many rows are left, R13 those of this block, R14 their inputs, R15 the group's
     weights, R8 its columns, R9 and R10 its first place in the result and in the residual, R11 the
