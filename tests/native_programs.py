@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,14 @@ def native(card: dict[str, Any], weights: bytes, unit: str = "") -> NativeProgra
     program = _built(card, weights, unit or cpu.integer_products().kind)
     assert isinstance(program, NativeProgram)
     return program
+
+
+@functools.cache
+def kept(name: str, precision: str = "fp32") -> tuple[dict[str, Any], NativeProgram]:
+    """(card, program) of a fitting configuration as it stands, which many tests run: made once, and
+    so each test also finds what the others' batches left in its memory."""
+    card, weights = tiny(name, precision=precision)
+    return card, native(card, weights)
 
 
 def torchs(card: dict[str, Any], weights: bytes) -> Program:

@@ -6,8 +6,8 @@ import pytest
 from loader.safetensors import file_bytes
 from model.families.settings import ACTIVATIONS
 from model.families.table import reference
-from tests.native_programs import (FITTING, alone, changed, native, skip_without, smoothed, texts,
-                                   tiny, torchs)
+from tests.native_programs import (FITTING, alone, changed, kept, native, skip_without, smoothed,
+                                   texts, tiny, torchs)
 
 # Of float32: both programs and the reference round each in its own order.
 TOLERANCE = 2e-5
@@ -154,8 +154,8 @@ def test_network_of_codes_answers_the_same_bits_by_either_unit(name):
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("name", FITTING)
 def test_network_answers_a_text_alike_in_any_company(name, precision):
-    card, weights = tiny(name, precision=precision)
-    program, rows = native(card, weights), texts(card)
+    card, program = kept(name, precision)
+    rows = texts(card)
     expected = alone(program, rows)
     assert np.array_equal(program.run(rows), expected)
     assert np.array_equal(program.run(rows[::-1]), expected[::-1])
@@ -168,8 +168,7 @@ def test_network_answers_a_text_alike_in_any_company(name, precision):
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("size", [1, 2, 3, 15, 16, 17, 31, 32, 33, 64])
 def test_network_answers_a_text_alike_behind_any_number_of_rows(size, precision):
-    card, weights = tiny("bert", precision=precision, num_hidden_layers=1)
-    program = native(card, weights)
+    card, program = kept("bert", precision)
     (row,), (one,) = texts(card, [size]), texts(card, [1], seed=9)
     expected = program.run([row])[0]
     for before in range(40):
