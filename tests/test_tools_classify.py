@@ -234,6 +234,7 @@ def test_classify_engines_that_never_live_end_it(repo, tmp_path):
 
 
 def test_classify_interrupted_leaves_whole_lines_and_no_engine(repo, tmp_path, jsonl):
+    jsonl.write_bytes(jsonl.read_bytes() * 20)      # far from done, however late the signal comes
     slow = echo_folder(tmp_path / "slow", delay_us_per_token=1000.0)
     out = tmp_path / "out"
     with subprocess.Popen(command(jsonl, "--model", slow, "--engines", 2, "-o", out), cwd=repo,
