@@ -11,8 +11,8 @@ SEEDS_TO_CATCH = 400
 # Where the search for a seed that catches a machine begins, as most seeds do not meet the rare
 # ones: a change that moves chance makes such a search longer, and leads to no other verdict.
 FIRST_SEEDS = {"cancel_frees_a_joined_job": 113, "death_before_done": 15,
-               "gpu_death_blames_texts": 152, "gpu_gets_it_again": 86, "gpu_lane_is_one": 77,
-               "job_number_reused": 91, "no_incarnation_check": 40, "outside_kill_is_poison": 59,
+               "gpu_death_blames_texts": 169, "gpu_gets_it_again": 86, "gpu_lane_is_one": 77,
+               "job_number_reused": 95, "no_incarnation_check": 94, "outside_kill_is_poison": 59,
                "timers_before_sockets": 37}
 
 
