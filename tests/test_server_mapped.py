@@ -178,6 +178,8 @@ def test_mapped_client_that_does_not_read_is_not_computed_for(tmp_path):
     # What the kernel holds is its own affair; beyond that the bound and the windows in flight.
     assert computed < count
     assert connection.waiting_bytes <= WAITING_BYTES + FILE_WINDOWS * WINDOW_RECORDS * 17
+    for end, size in ((connection, socket.SO_SNDBUF), (client, socket.SO_RCVBUF)):
+        end.socket.setsockopt(socket.SOL_SOCKET, size, 1 << 20)    # the rest is not to take seconds
     while connection.exchanges or connection.waiting_bytes:
         client.heard()
         desk.settle()
