@@ -120,7 +120,7 @@ class Replies:
         """As `refuse_outcome` of a request that was just read, with a trace id of its own: status,
         the whole answer, and the refusal's reason."""
         status, fields, start, reason = self._ready(outcome)
-        trace_id = self.fresh_id()
+        trace_id = self.fresh_ids(1)[0]
         return status, answer_bytes(self.start(status, JSON), b"0.000", trace_id, fields,
                                     b'%b"%b"}' % (start, trace_id)), reason
 
