@@ -5,7 +5,6 @@ tokenised beforehand; each engine draws whole batches of them at random for as l
 """
 
 import multiprocessing
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from model.families.table import FAMILIES
 
 BATCH_SIZES = (1, 4, 16, 64)
 CALIBRATION_S = 0.7
-ENGINE_NICE = 10  # as the server's own engines, so that others on the machine cost both the same
 
 
 class Offline:
@@ -101,7 +99,6 @@ def _run_engine(link: Connection, foreign: Sequence[Connection], program: object
     """Runs batches for the time of each order and answers with texts/s, until the link's end."""
     for end in foreign:
         end.close()
-    os.nice(ENGINE_NICE)
     chance = random.Random(number)
     try:
         while True:

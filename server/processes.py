@@ -178,7 +178,10 @@ def arm(spec: ChildSpec, kept: Iterable[int] = ()) -> None:
 
 
 def take_niceness(wanted: int) -> None:
-    """Sets this process's niceness, if it may."""
+    """Sets this process's niceness, if it may. Whoever started the server with more than is wanted
+    gets what he asked for."""
+    if 0 <= wanted <= os.getpriority(os.PRIO_PROCESS, 0):
+        return
     try:
         os.setpriority(os.PRIO_PROCESS, 0, wanted)
     except PermissionError:

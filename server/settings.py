@@ -77,8 +77,9 @@ SETTINGS = (
     Setting("engines", "processes", "int", 0,
             "processes that run the model, one thread each; 0: one for each core that the "
             "affinity mask and the cgroup quota allow", high=1024, shown_default="0"),
-    Setting("engine_nice", "processes", "int", 10,
-            "niceness of engines; lower values let them delay the fronts", low=-20, high=19),
+    Setting("engine_nice", "processes", "int", 0,
+            "niceness of engines; with more they yield to other programs, and under overload to "
+            "the fronts, which then refuse where engines could answer", low=-20, high=19),
     Setting("max_wait_ms", "load", "float", 2000,
             "estimated wait above which a request is refused with 429", unit="ms", low=1),
     Setting("max_age_s", "load", "float", 60,

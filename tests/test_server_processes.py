@@ -13,7 +13,7 @@ import pytest
 
 from server.metrics import Registry
 from server.processes import (BROKEN, PR_SET_CHILD_SUBREAPER, ChildSpec, Control, arm, fork,
-                              set_process_option)
+                              set_process_option, take_niceness)
 from tests.house import ROOT, is_alive, wait_until
 
 pytestmark = pytest.mark.sockets
@@ -198,3 +198,18 @@ def test_processes_subreaper_becomes_the_parent_of_its_grandchildren():
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
                            timeout=60)
     assert (found.stdout, found.stderr) == ("yes\n", "")
+
+
+@pytest.mark.parametrize("own, wanted, after", [(0, 7, 7), (7, 0, 7), (7, 3, 7), (3, 7, 7)])
+def test_processes_niceness_is_never_less_than_whoever_started_it_asked_for(own, wanted, after):
+    if os.getpriority(os.PRIO_PROCESS, 0) > own:
+        pytest.skip("the tests run with a greater niceness than this starts from")
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, own)
+            take_niceness(wanted)
+            os._exit(os.getpriority(os.PRIO_PROCESS, 0))
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == after
