@@ -21,9 +21,7 @@ response = answers.count_by_bucket
 
 function init(args)
   burst_ms, every_ms = tonumber(args[2]) or burst_ms, tonumber(args[3]) or every_ms
-  for _, text in ipairs(texts.read(args[1])) do
-    table.insert(requests, texts.post(texts.json_body(text), "application/json"))
-  end
+  requests = texts.requests(args[1])
   math.randomseed(7919 * number)
 end
 

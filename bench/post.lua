@@ -15,9 +15,7 @@ setup = answers.setup
 response = answers.count_by_bucket
 
 function init(args)
-  for _, text in ipairs(texts.read(args[1])) do
-    table.insert(requests, texts.post(texts.json_body(text), "application/json"))
-  end
+  requests = texts.requests(args[1])
   math.randomseed(7919 * number)
 end
 

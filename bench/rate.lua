@@ -12,9 +12,7 @@ local requests = {}
 setup = answers.setup
 
 function init(args)
-  for _, text in ipairs(texts.read(args[1])) do
-    table.insert(requests, texts.post(texts.json_body(text), "application/json"))
-  end
+  requests = texts.requests(args[1])
   math.randomseed(7919 * number)
 end
 

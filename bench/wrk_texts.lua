@@ -80,4 +80,13 @@ function texts.post(body, kind, more)
   return wrk.format("POST", wrk.path == "/" and ROUTE or wrk.path, headers, body)
 end
 
+-- Whole requests, one for each text of a file.
+function texts.requests(name)
+  local requests = {}
+  for _, text in ipairs(texts.read(name)) do
+    table.insert(requests, texts.post(texts.json_body(text), "application/json"))
+  end
+  return requests
+end
+
 return texts
