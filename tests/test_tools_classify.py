@@ -234,11 +234,12 @@ def test_classify_engines_that_never_live_end_it(repo, tmp_path):
 
 
 def test_classify_interrupted_leaves_whole_lines_and_no_engine(repo, tmp_path, jsonl):
-    jsonl.write_bytes(jsonl.read_bytes() * 20)      # far from done, however late the signal comes
     slow = echo_folder(tmp_path / "slow", delay_us_per_token=1000.0)
     out = tmp_path / "out"
+    # A shell starts what it runs in the background deaf to the signal, and children inherit that.
     with subprocess.Popen(command(jsonl, "--model", slow, "--engines", 2, "-o", out), cwd=repo,
-                          stderr=subprocess.PIPE) as process:
+                          stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(
+                              signal.SIGINT, signal.SIG_DFL)) as process:
         while not (out.exists() and out.stat().st_size):
             assert process.poll() is None
             time.sleep(0.01)
