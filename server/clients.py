@@ -56,8 +56,8 @@ class Clients:
     def set_classifier(self, classifier: Classifier) -> None:
         """The model is there."""
         self._requests.classifier = classifier
-        self.express = Express(self._known_heads, self._routes, classifier, self._requests,
-                               self._replies)
+        self.express = Express(self._known_heads, self._body_limit, self._routes, classifier,
+                               self._requests, self._replies)
 
     def let_in(self, clients: list[socket.socket], now: float) -> None:
         """Takes new connections."""

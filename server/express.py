@@ -34,11 +34,12 @@ Way = tuple[int, Head, Plan, int]
 
 class Express:
     """The short way of one front with one model. `known_heads` are the sound heads that the parsers
-    of its connections remember."""
+    of its connections remember, `body_limit` is theirs, in bytes."""
 
-    def __init__(self, known_heads: dict[bytes, Head], routes: Routes, classifier: Classifier,
-                 requests: Requests, replies: Replies) -> None:
+    def __init__(self, known_heads: dict[bytes, Head], body_limit: int, routes: Routes,
+                 classifier: Classifier, requests: Requests, replies: Replies) -> None:
         self._known_heads = known_heads
+        self._most_bytes = min(body_limit, INLINE_BYTES)
         self._routes = routes
         self._classifier = classifier
         self._inflight = classifier.inflight
@@ -107,7 +108,7 @@ class Express:
             return None
         plan, size = self._routes.plan(head), head.content_length or 0
         if plan.refusal is not None or plan.action != "infer" or plan.kind != JSON \
-                or plan.trace_id or plan.fields or size > INLINE_BYTES \
+                or plan.trace_id or plan.fields or size > self._most_bytes \
                 or self._classifier.logs_text:
             return None
         if len(self._ways) >= KNOWN_WAYS:
@@ -116,7 +117,7 @@ class Express:
         return way
 
     def count(self) -> None:
-        """Counts what this turn took."""
+        """Counts what was tokenised since the last call, if anything was."""
         if self._tokenize_seconds:
             self._classifier.counters.tokenize_seconds.observe_all(self._tokenize_seconds)
             self._tokenize_seconds.clear()
@@ -124,6 +125,7 @@ class Express:
     def finish(self, answered: Sequence[tuple[int, Answer]]) -> None:
         """Answers what `take` put into flight. First all answers are made and counted, then sent,
         so that a front that is killed meanwhile has counted each that a client has seen."""
+        self.count()        # what a cache answers is sent to nobody
         now = time.monotonic()
         replies, settle = self._replies, self._requests.settle
         start, may_be_calm = replies.start(200, JSON_TYPE), not replies.is_draining

@@ -18,6 +18,7 @@ from model.families.echo import echo_logits
 from model.families.table import FAMILIES
 from model.grid import buckets
 from server.actions import Answers, Finish, SendCancel, SendGroups, SendLone
+from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
 from server.inflight import InFlight, Limits
@@ -47,7 +48,8 @@ class Desk:
         now = time.monotonic()
         self.registry = Registry(1, 1)
         self.page = self.registry.page("front", 0, 1)
-        self.inflight = InFlight(0, 1, 1, Limits(max_age_s=settings.max_age_s), now)
+        self.inflight = InFlight(0, 1, 1, Limits(
+            max_age_s=settings.max_age_s, cache_bytes=share_out(settings.cache_mb, 1)[1]), now)
         self.replies = Replies()
         self.status = Status(self.registry, 1, self.inflight)
         self.requests = Requests(self.page, self.inflight, self.replies, self.status,

@@ -71,7 +71,7 @@ def play(desk, steps, is_short):
     clients, heard = [desk.connect() for _ in range(4)], []
     if not is_short:
         desk.clients.express = type("NoExpress", (Express,), {
-            "take": lambda *_: False})(None, None, desk.requests.classifier, desk.requests, None)
+            "take": lambda *_: False})(None, 0, None, desk.requests.classifier, desk.requests, None)
     for kind, *given in steps:
         if kind == "say":
             try:
@@ -141,3 +141,26 @@ def test_express_does_what_the_general_way_does(make_desk, monkeypatch, seed,   
     monkeypatch.setattr(Express, "take", lambda *given: taken.append(real(*given)) or taken[-1])
     assert play(make_desk("--truncate", truncate), steps, True) == general
     assert taken.count(True) > 5 and taken.count(False) > 10
+
+
+def test_express_body_past_the_limit_is_refused_under_a_known_head(make_desk):      # noqa: F811
+    desk = make_desk("--max-body", "1024")
+    for _ in range(2):
+        client = desk.connect()
+        assert [client.ask({"text": "a"}).status for _ in range(2)] == [200, 200]   # it rests
+        client.send(post({"text": "a" * 2000}))
+        assert (client.read().status, desk.jobs) == (413, [])
+
+
+def test_express_hits_are_counted_though_nothing_is_sent(make_desk):        # noqa: F811
+    desk = make_desk("--cache-mb", "2")
+    client = desk.connect()
+
+    def tokenised() -> float:
+        return samples(desk.page)[("tokenize_seconds",)]
+
+    client.send(post({"text": "win"}))
+    desk.answer_from_cache()
+    before = tokenised()
+    client.send(post({"text": "win"}))      # now its head is known, and its answer
+    assert desk.jobs == [] and tokenised() == before + 1
