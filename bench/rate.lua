@@ -3,22 +3,10 @@
 -- It shares its cores with the server, and a third of its time went into fields of answers.
 -- Printed at the end: percentiles of the whole round trip, and how many answers were 400 or above.
 
-package.path = debug.getinfo(1, "S").source:match("^@(.*/)") .. "?.lua;" .. package.path
-local texts = require("wrk_texts")
+dofile(debug.getinfo(1, "S").source:match("^@(.*/)") .. "post.lua")
 local answers = require("wrk_answers")
 
-local requests = {}
-
-setup = answers.setup
-
-function init(args)
-  requests = texts.requests(args[1])
-  math.randomseed(7919 * number)
-end
-
-function request()
-  return requests[math.random(#requests)]
-end
+response = nil
 
 function done(summary, latency)
   answers.report_trips(summary, latency)

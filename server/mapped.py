@@ -17,12 +17,12 @@ from typing import Protocol
 
 from loader.errors import WireError
 from loader.wire import NOT_UTF8, OK, TOO_LONG, Record, RecordFile, Walk
+from server.actions import Outcome
 from server.answer import Row
 from server.classify import PIECE_CHARACTERS, TEXT_CHARACTERS, Classifier, last_finished
 from server.connection import WAITING_BYTES, Exchange
 from server.errors import ClientError
 from server.http1_answer import LAST_CHUNK, chunk
-from server.actions import Outcome
 from server.inflight import NEVER
 from server.messages import LOW
 from server.messages import Row as JobRow

@@ -3,8 +3,8 @@ engine, held against what the reference computed of them."""
 
 import struct
 
-from server.classify import Classifier
 from server.actions import Outcome
+from server.classify import Classifier
 from server.inflight import InFlight
 from server.messages import LOW
 from server.self_test import tolerance

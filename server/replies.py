@@ -108,11 +108,10 @@ class Replies:
                   _fields(error))
 
     def refuse_outcome(self, exchange: Exchange, outcome: Outcome, now: float) -> str:
-        """Answers with what a request in flight came to other than "ok"; the refusal's reason.
-        """
+        """Answers with what a request in flight came to other than "ok"; the refusal's reason."""
         status, fields, start, reason = self._ready(outcome)
         self.send(exchange, status,
-                  error_body(start, exchange.trace_id or self.trace_id(exchange)), JSON, now,
+                  error_body(start, self.trace_id(exchange)), JSON, now,
                   fields)
         return reason
 

@@ -23,6 +23,7 @@ from server.returns import Returns
 from server.routes import FILE, RECORDS, Plan
 from server.status import Status
 
+SHORT_ROUTE = "/infer"      # of all that goes the short way
 PIECES_S = 0.004            # a turn's share for such pieces
 # Refusals whose returns are spread; a deadline that is too short stays so.
 SPREAD = (Reason.WAIT.name.lower(), Reason.FULL.name.lower())
@@ -182,7 +183,7 @@ class Requests:
             outcome.retry_ms = self._returns.give_ms(outcome.retry_ms, now)
         status, answer, reason = self._replies.refusal(outcome)
         self._count_refusal(reason)
-        self._count("/infer", status, 1)
+        self._count(SHORT_ROUTE, status, 1)
         if not connection.answer_calm(answer, now):
             self.settle(connection, now)
 
@@ -276,7 +277,7 @@ class Requests:
         `count` before any of their bytes is handed to the kernel."""
         self._returns.answered(now, answers)
         if written:
-            self._count("/infer", 200, written)
+            self._count(SHORT_ROUTE, 200, written)
 
     def _count(self, route: str, code: int, answers: int) -> None:
         add = self._counted.get((route, code))

@@ -1,6 +1,7 @@
 """Scores: right, and calm at both ends of what a float can be."""
 
 import math
+import random
 
 import pytest
 
@@ -16,6 +17,14 @@ def test_scores_softmax_of_extremes_sums_to_one(logits):
     found = scores(logits, "softmax")
     assert math.fsum(found) == pytest.approx(1.0, abs=1e-12)
     assert all(0.0 <= score <= 1.0 for score in found)
+
+
+def test_scores_softmax_of_two_has_the_bits_of_the_general_sum():
+    rng = random.Random(5)
+    for _ in range(2000):
+        logits = [rng.uniform(-40.0, 40.0), rng.uniform(-40.0, 40.0)]
+        powers = [math.exp(logit - max(logits)) for logit in logits]
+        assert scores(logits, "softmax") == [power / math.fsum(powers) for power in powers]
 
 
 def test_scores_sigmoid_of_extremes_stays_in_range():

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
-from model.native.operands import RAX, at
+from model.native.operands import RAX, TMM, at
+from model.native.sums import STEP, TILE
 
-TILES = 8
-TILE_ROWS, TILE_ROW_BYTES = 16, 64
 PALETTE_BYTES = 64
-PALETTE = bytes([1]) + bytes(15) + TILES * TILE_ROW_BYTES.to_bytes(2, "little") + bytes(16) \
-    + TILES * bytes([TILE_ROWS]) + bytes(8)
+PALETTE = bytes([1]) + bytes(15) + len(TMM) * STEP.to_bytes(2, "little") + bytes(16) \
+    + len(TMM) * bytes([TILE]) + bytes(8)
 
 # The address of PALETTE_BYTES where the palette is kept that was there before.
 KEPT_PALETTE = Fields("palette")
