@@ -18,6 +18,7 @@ from server.metrics import UP
 from server.processes import ChildSpec, arm
 from server.scheduler import (Measured, Policy, RunBatch, Scheduler, SendNotes, SendRefused,
                               SendResults, SendState)
+from server.wakeups import Wakeups
 
 # How long a turn may wait: the page's lease needs a sign of life more often than it ends.
 LONGEST_WAIT_S = 0.5
@@ -67,6 +68,7 @@ class Dispatcher:
         self.epoll.register(self.listener, EPOLLIN)
         self.epoll.register(self.control, EPOLLIN)
         self.metrics = _Metrics(self.page)
+        self.wakeups = Wakeups()
 
     def serve(self) -> None:
         self.page.turn(time.monotonic())
@@ -221,6 +223,7 @@ class Dispatcher:
             self._send(peer)
         for batch in measured:      # nobody waits for these
             self.metrics.batch(batch)
+            self.wakeups.count(batch.size)
         if self.scheduler.recomputed != self.recomputed:
             self.metrics.recomputed(self.scheduler.recomputed - self.recomputed)
             self.recomputed = self.scheduler.recomputed

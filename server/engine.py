@@ -17,6 +17,7 @@ from server.leases import due_s
 from server.messages import Done, EngineHello, Failed, MessageError, PackedBatch
 from server.metrics import LOOP_LEASE_S, UP
 from server.processes import ChildSpec, arm, take_niceness
+from server.wakeups import Wakeups
 
 LONGEST_WAIT_MS = 500
 RECONNECT_MS = 10
@@ -54,6 +55,7 @@ class Engine:
         self.poll = select.poll()
         self.poll.register(spec.control, select.POLLIN)
         self.is_rested = True
+        self.wakeups = Wakeups()
 
     def serve(self) -> None:
         control = self.spec.control.fileno()
@@ -119,6 +121,7 @@ class Engine:
         self.page.promise(started + max(wall_s, LOOP_LEASE_S), time.process_time() + cpu_s)
         self.link.send(self._answer(batch, started))
         self.page.set_worked()
+        self.wakeups.count(len(batch.sizes))
         return True
 
     def _answer(self, batch: PackedBatch, started: float) -> bytes:

@@ -121,8 +121,7 @@ class Front:
         now = time.monotonic()
         self.page.turn(now)
         self._loading_s = 0.0
-        self.wakeups.turns += 1
-        self.wakeups.events += len(events)
+        self.wakeups.count(len(events))
         if now - asleep_at - wait_s > LATE_S:
             self._patient_until = now + LATE_S
         if now >= self._look_at:
@@ -198,7 +197,6 @@ class Front:
 
     def _look_at_timers(self, now: float) -> None:
         self._look_at = now + LOOK_S
-        self.wakeups.look()
         self._open_connections.set(len(self.clients.connections))
         self.doors.watch(now)
         if not self.has_told_open and self.doors.is_open:
