@@ -1,11 +1,11 @@
 """Whether this process, when something comes for it, interrupts the one that works on its core.
 
-It does by default (sched(7), SCHED_OTHER), which is best for a single client: its request waits for
-nobody. Where many come at once it is not: processes that work for each other interrupt each other
-in the middle of their turns, each finds less to do a turn, and caches are filled anew each time. Who
-has so much to do lets others finish first (SCHED_BATCH); what it then has to wait for is their turn,
-or a tick of the kernel's. Fronts, the dispatcher and CPU engines decide each by their own turns, so
-that a server with little to do keeps the kernel's default.
+It does by default (sched(7), SCHED_OTHER), which is best for a single client: its request waits
+for nobody. Where many come at once it is not: processes that work for each other interrupt each
+other in the middle of their turns, each finds less to do a turn, and caches are filled anew each
+time. Who has so much to do lets others finish first (SCHED_BATCH); what it then has to wait for is
+their turn, or a tick of the kernel's. Fronts, the dispatcher and CPU engines decide each by their
+own turns, so that a server with little to do keeps the kernel's default.
 """
 
 import os
