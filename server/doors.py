@@ -7,6 +7,8 @@ new clients wait in the kernel's queue.
 """
 
 import errno
+import os
+import resource
 import select
 import socket
 from collections.abc import Sequence
@@ -29,6 +31,14 @@ LET_GO_S = 0.1
 FAREWELL_S = 0.01
 NEVER = float("inf")
 _AT_LIMIT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def capacity_of(fronts: int) -> int:
+    """How many connections this front may hold: its share of all, within its descriptors."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = len(os.listdir("/proc/self/fd"))
+    return max(1, min(CONNECTIONS_IN_ALL // fronts, hard - held - SPARE_DESCRIPTORS))
 
 
 class Doors:

@@ -65,7 +65,7 @@ class Express:
         inflight = self._inflight
         if size != len(data) - end or self._requests.is_over:
             return False
-        if not inflight.welcomes(priority):
+        if not inflight.welcomes(priority) or priority in self._requests.behind:
             return self._refuse(connection, priority, now)
         text = read_plain(data[end:])
         if text is None:
@@ -95,7 +95,7 @@ class Express:
     def _refuse(self, connection: Connection, priority: int, now: float) -> bool:
         """Refuses a request for what is known of the queue, as most are under overload; False where
         it may be taken after all."""
-        refusal = self._inflight.early_refusal(priority, now)
+        refusal = self._requests.early_refusal(priority, now)
         if refusal is None or not self._inflight.is_ready or self._replies.is_draining:
             return False
         self._requests.refuse_resting(connection, refusal, now)

@@ -8,7 +8,6 @@ costs its neighbours milliseconds.
 
 import gc
 import os
-import resource
 import select
 import time
 from collections import deque
@@ -21,7 +20,7 @@ from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
 from server.connection import Connection
-from server.doors import CONNECTIONS_IN_ALL, SPARE_DESCRIPTORS, Doors
+from server.doors import Doors, capacity_of
 from server.inflight import InFlight, Limits
 from server.messages import MessageError
 from server.metrics import DRAINING, UP
@@ -31,6 +30,7 @@ from server.replies import Replies
 from server.requests import Requests, log_fault
 from server.routes import Routes
 from server.status import Status
+from server.unread import Unread
 from server.wakeups import Wakeups
 
 # The page's sign of life, and a look at the neighbours and at timers, none of which is set for an
@@ -74,7 +74,7 @@ class Front:
             spec.listeners, spec.index,
             [spec.registry.page("front", index, spec.generation)
              for index in range(len(spec.listeners))],
-            self.poll, _capacity(settings.fronts), spec.shared_listeners)
+            self.poll, capacity_of(settings.fronts), spec.shared_listeners)
         self.requests.settle = self.clients.settle
         self.requests.hear_master = self._read_control
         self.clients.on_close = self._see_off
@@ -91,7 +91,7 @@ class Front:
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
         self._collected_at = now
-        self.wakeups = Wakeups()
+        self.wakeups, self.unread = Wakeups(), Unread(self.poll)
         self._turn_peak = self.page.gauge("front_turn_seconds_max")
         self._hits = self.page.counter("cache_total", result="hit")
         self._open_connections = self.page.gauge("connections")
@@ -127,6 +127,9 @@ class Front:
         if now >= self._look_at:
             self.replies.tick()
         has_orders, knocks = False, []
+        is_crowded = len(events) == EVENTS_A_TURN
+        if is_crowded or self.unread.is_watching:
+            self._note_crowd(is_crowded, now)
         connections, serve = self.clients.connections, self.clients.serve
         for number, mask in events:
             connection = connections.get(number)
@@ -140,6 +143,8 @@ class Front:
                 self._serve_link(mask)
             elif number == self._control_number:
                 has_orders = True
+            elif number == self.unread.number:
+                self.unread.came(now)
             else:
                 knocks.append(number)
         # Last, because a new client may get the descriptor of one that left in this very turn.
@@ -176,6 +181,12 @@ class Front:
         if self.inflight.deadlines or self.requests.streams:
             due_at = min(due_at, self.inflight.due_at(), self.requests.next_timer())
         return due_at if self.link is not None else min(due_at, self.relink_at)
+
+    def _note_crowd(self, is_crowded: bool, now: float) -> None:
+        self.unread.turn(is_crowded, now)
+        self.requests.behind = self.unread.behind
+        if is_crowded and self.link is not None:
+            self._receive(1)        # answers do not wait with those who come
 
     def _lose(self, connection: Connection, error: Exception, now: float) -> None:
         """A fault of ours costs this client alone."""
@@ -385,11 +396,3 @@ class Front:
             self.clients.close_idle_at(now + self.spec.settings.drain_s / 2, now)
         elif phase == "stop":
             self.requests.give_up(now)
-
-
-def _capacity(fronts: int) -> int:
-    """How many connections this front may hold: its share of all, within its descriptors."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    held = len(os.listdir("/proc/self/fd"))
-    return max(1, min(CONNECTIONS_IN_ALL // fronts, hard - held - SPARE_DESCRIPTORS))

@@ -16,7 +16,7 @@ from server.connection import NEVER, Connection, Exchange
 from server.errors import ClientError
 from server.inflight import InFlight
 from server.mapped import PARKED, BodySource, FileSource, Window, Windows
-from server.messages import Reason
+from server.messages import HIGH, Reason
 from server.metrics import Page
 from server.replies import TEXT, Replies
 from server.returns import Returns
@@ -48,6 +48,7 @@ class Requests:
     def __init__(self, page: Page, inflight: InFlight, replies: Replies, status: Status,
                  records: str) -> None:
         self.classifier: Classifier | None = None
+        self.behind: tuple[int, ...] = ()       # classes that this front cannot read as they come
         self.is_over = False                    # the drain's time is: nothing more is computed
         self.settle: Callable[[Connection, float], None] = lambda connection, now: None
         self.hear_master: Callable[[], None] = lambda: None
@@ -83,7 +84,7 @@ class Requests:
         if not inflight.is_ready:
             self.hear_master()
             classifier = self.classifier
-        refusal = inflight.early_refusal(plan.priority, now)
+        refusal = self.early_refusal(plan.priority, now)
         if refusal is None and classifier is None:
             refusal = Outcome("not_ready", retry_ms=1000)
         if refusal is None and self.is_over:
@@ -106,6 +107,16 @@ class Requests:
             self._replies.refuse(exchange, error, now)
         except Exception as error:
             self.fault(exchange, error)
+
+    def early_refusal(self, priority: int, now: float) -> Outcome | None:
+        """Why a new request is not taken, known before it is even tokenised."""
+        inflight = self._inflight
+        refusal = inflight.early_refusal(priority, now)
+        if refusal is None and priority in self.behind:
+            state = inflight.state
+            wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
+            return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
+        return refusal
 
     def _start(self, stream: Windows, size: int) -> None:
         stream.exchange.stream = stream

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from server.express import Express
-from server.messages import Reason
+from server.messages import HIGH, LOW, Reason
 from server.metrics_schema import SCHEMAS
 from tests.front_desk import make_desk, post    # noqa: F401
 
@@ -60,8 +60,10 @@ def script(rng, steps):
             yield "close", client
         elif kind < 0.96:
             yield "end", client
-        elif kind < 0.98:
+        elif kind < 0.97:
             yield "backlog", rng.choice((0.0, 0.0, 9000.0))
+        elif kind < 0.98:
+            yield "behind", rng.choice(((), (), (LOW,), (HIGH, LOW)))
         else:
             yield "again",
 
@@ -93,6 +95,8 @@ def play(desk, steps, is_short):
             clients[given[0]] = desk.connect()
         elif kind == "backlog":
             desk.set_state(given[0])
+        elif kind == "behind":
+            desk.requests.behind = given[0]
         else:
             desk.inflight.link_down(0.0)
             desk.inflight.link_up(0.0)

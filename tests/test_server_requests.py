@@ -10,7 +10,7 @@ from loader.wire import write_record
 from server import clients
 from server.connection import PROBE_AFTER_S
 from server.inflight import Outcome
-from server.messages import Reason
+from server.messages import LOW, Reason
 from tests.front_desk import desk, get, make_desk, post  # noqa: F401 (fixtures)
 
 RECORDS = b"Content-Type: application/x-firebrick-records"
@@ -145,6 +145,21 @@ def test_requests_long_backlog_refuses_before_anything_is_read(desk):
     client.send(post(b"not even JSON"))
     assert client.read().status == 429 and not desk.jobs
     desk.set_state(0.0)
+    assert client.ask({"text": "a"}).status == 200
+
+
+def test_requests_front_that_is_behind_refuses_the_class_before_anything_is_read(desk):
+    desk.set_state(1500.0)
+    desk.requests.behind = (LOW,)
+    client = desk.connect()
+    client.send(post(b"not even JSON"))
+    refused = client.read()
+    assert refused.status == 429 and int(refused.headers["retry-after"]) >= 2 and not desk.jobs
+    client.send(post(b'{"text": "a"}', b"X-Priority: high"))
+    desk.settle()
+    desk.answer(1)
+    assert client.read().status == 200
+    desk.requests.behind = ()
     assert client.ask({"text": "a"}).status == 200
 
 
