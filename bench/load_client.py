@@ -7,9 +7,11 @@ would leave out, requests not sent because the server was busy, is all there.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import heapq
+import os
 import select
 import socket
 import time
@@ -24,6 +26,15 @@ READ_BYTES = 1 << 13
 NAP_MOST_S = 0.1
 PROGRESS_EVERY_S = 1.0
 REFUSALS = (429, 503)
+# Connections that are opened ahead: so many at a time, no faster than servers let them in.
+OPENED_AT_ONCE = 100
+OPENED_PER_S = 10_000
+# Where the server is on the same machine, its processes would make the client late by their turns.
+NICENESS = -5
+# From so many requests a second on, the client looks at the clock and its sockets only so often: it
+# takes a third less of the cores that it shares, and is late by less than it then is anyway.
+RATE_OF_TICKS = 15_000
+TICK_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,8 @@ class _Connection:
 
 
 class Client:
-    """Runs one plan against host:port with at most `connections` connections.
+    """Runs one plan against host:port with at most `connections` connections, of which it has
+    `opened_ahead` before the run begins: to let one in is as much work for a server as an answer.
 
     `starved` counts the requests that found all connections busy, `opened` the most connections
     open at a time, `cpu_share` the processor time of this process by the time that passed until the
@@ -70,10 +82,11 @@ class Client:
 
     def __init__(self, host: str, port: int, connections: int, obey_retry_after: bool = False,
                  grace_s: float = 30.0, progress: Callable[[str], None] | None = None,
-                 keeps_heads: bool = False) -> None:
+                 keeps_heads: bool = False, opened_ahead: int = 0) -> None:
         self._address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._most, self._obey, self._grace_s = connections, obey_retry_after, grace_s
         self._progress, self._keeps_heads = progress, keeps_heads
+        self._opened_ahead = min(opened_ahead, connections)
         self.starved = self.opened = 0
         self.cpu_share = self.took_s = 0.0
         self._epoll = select.epoll()
@@ -94,19 +107,25 @@ class Client:
         # A collection would look through all that was planned, and be in everybody's latency.
         was_collecting = gc.isenabled()
         gc.disable()
+        niceness = os.getpriority(os.PRIO_PROCESS, 0)
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, min(niceness, NICENESS))
         try:
             return self._run(plan, duration_s)
         finally:
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
             if was_collecting:
                 gc.enable()
 
     def _run(self, plan: Sequence[Planned], duration_s: float) -> list[Outcome]:
         self._plan = plan = sorted(plan, key=lambda one: one.at_s)
+        self._open_ahead()
         begin, spent = time.perf_counter(), time.process_time()
         self._begin = begin
         self._last = begin + duration_s + self._grace_s
         report_at, is_sending = begin + PROGRESS_EVERY_S, True
         last_planned = begin + plan[-1].at_s if plan else begin
+        tick_s = TICK_S if len(plan) > RATE_OF_TICKS * duration_s else 0.0
         while len(self._outcomes) < len(plan):
             now = time.perf_counter()
             if now >= self._last:
@@ -119,10 +138,21 @@ class Client:
                 report_at += PROGRESS_EVERY_S
                 if self._progress:
                     self._progress(self._state(now - begin, len(plan)))
+            if tick_s:
+                time.sleep(tick_s)
             self._wait(report_at)
         self.took_s = time.perf_counter() - begin
         self._close(time.perf_counter())
         return self._outcomes
+
+    def _open_ahead(self) -> None:
+        while len(self._all) < self._opened_ahead:
+            for _ in range(min(OPENED_AT_ONCE, self._opened_ahead - len(self._all))):
+                opened = self._open()
+                if isinstance(opened, str):
+                    return      # whoever finds no connection reports why
+                self._idle.append(opened)
+            time.sleep(OPENED_AT_ONCE / OPENED_PER_S)
 
     def _state(self, passed_s: float, planned: int) -> str:
         good = sum(one.is_good for one in self._outcomes)
@@ -205,8 +235,9 @@ class Client:
     def _wait(self, until: float) -> None:
         """Serves what is ready; else sleeps to the next send, answer or `until`. By select() on the
         epoll, because epoll's own timeout is in whole milliseconds, which would be in every
-        latency."""
-        ready = self._epoll.poll(0)
+        latency. All that is ready, since all that is due was sent: else answers would be read later
+        than requests are sent."""
+        ready = self._epoll.poll(0, len(self._all) + 1)
         if not ready:
             if self._at < len(self._plan):
                 until = min(until, self._begin + self._plan[self._at].at_s)

@@ -1,6 +1,7 @@
 """bench/load.py sends by its plan whatever the server does, and reports what that server did."""
 
 import json
+import os
 import re
 import socketserver
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from bench import load_client
 from bench.load import main, make_request, read_arguments
 from bench.load_client import Client, Planned
 from bench.load_report import Run, client_limits, summary
@@ -164,6 +166,21 @@ def test_load_connections_are_kept_and_one_closed_meanwhile_loses_nothing(serve)
     outcomes = Client("127.0.0.1", serve(answer), 1).run(planned(20, 0.01), 0.2)
     assert [one.status for one in outcomes] == [200] * 20
     assert counts == [1, 2, 3, 4, 5, 6] * 3 + [1, 2, 3, 4, 5]
+
+
+def test_load_connections_opened_ahead_are_there_before_the_first_request(serve):
+    port, sent = serve(lambda head, text: OK), planned(3, 0.01)
+    client = Client("127.0.0.1", port, 30, opened_ahead=40)
+    assert [one.status for one in client.run(sent, 0.03)] == [200] * 3
+    assert client.opened == 30 and client.took_s < 1
+
+
+def test_load_runs_that_tick_send_by_the_plan_too(serve, monkeypatch):
+    monkeypatch.setattr(load_client, "RATE_OF_TICKS", 1)
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    outcomes = Client("127.0.0.1", serve(lambda head, text: OK), 9).run(planned(50, 0.01), 0.5)
+    assert all(one.is_good and one.sent >= one.planned for one in outcomes)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == niceness
 
 
 def test_load_answer_that_closes_is_followed_by_a_new_connection(serve):

@@ -20,9 +20,11 @@ class FakeClient:
     """Answers up to the capacity after a millisecond, and refuses the rest."""
 
     runs: list[tuple[int, float, bool]] = []
+    ahead: list[int] = []
 
-    def __init__(self, host, port, connections, obey_retry_after=False):
+    def __init__(self, host, port, connections, obey_retry_after=False, opened_ahead=0):
         self.obey = obey_retry_after
+        self.ahead.append(opened_ahead)
         self.cpu_share, self.starved, self.opened = 0.1, 0, 1
 
     def run(self, planned, seconds):
@@ -37,7 +39,7 @@ class FakeClient:
 
 @pytest.fixture
 def curve(monkeypatch):
-    FakeClient.runs = []
+    FakeClient.runs, FakeClient.ahead = [], []
     monkeypatch.setattr(load_curve, "Client", FakeClient)
     return Curve(FakeServer(), ["a text"], CAPACITY_RPS, LOADS_SHORT, FACTS)
 
@@ -54,6 +56,12 @@ def test_load_curve_every_load_runs_once_a_round_in_an_order_that_moves_on(curve
         assert planned == pytest.approx(load * CAPACITY_RPS * seconds, rel=0.5)
     longer = [seconds for _, seconds, _ in FakeClient.runs if seconds > 4.0]
     assert longer == [4.0 * OVERLOAD_TIMES] * 3 * sum(load > 1 for load in LOADS_SHORT)
+
+
+def test_load_curve_above_capacity_no_connection_is_opened_while_time_counts(curve):
+    curve.measure(1, 4.0)
+    for load, ahead in zip(LOADS_SHORT, FakeClient.ahead):
+        assert ahead >= 10_000 if load > 1 else 0 < ahead < CAPACITY_RPS
 
 
 def test_load_curve_reports_what_was_answered_and_refused(curve, capsys):
