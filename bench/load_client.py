@@ -26,6 +26,7 @@ READ_BYTES = 1 << 13
 NAP_MOST_S = 0.1
 PROGRESS_EVERY_S = 1.0
 REFUSALS = (429, 503)
+UNDER_WAY_S = 0.25
 # Connections that are opened ahead: so many at a time, no faster than servers let them in.
 OPENED_AT_ONCE = 100
 OPENED_PER_S = 10_000
@@ -71,8 +72,9 @@ class _Connection:
 
 
 class Client:
-    """Runs one plan against host:port with at most `connections` connections, of which it has
-    `opened_ahead` before the run begins: to let one in is as much work for a server as an answer.
+    """Runs one plan against host:port with at most `connections` connections. To let one in is as
+    much work for a server as an answer, so before time counts it opens as many as the requests of
+    UNDER_WAY_S need, and at least `opened_ahead`.
 
     `starved` counts the requests that found all connections busy, `opened` the most connections
     open at a time, `cpu_share` the processor time of this process by the time that passed until the
@@ -86,7 +88,7 @@ class Client:
         self._address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         self._most, self._obey, self._grace_s = connections, obey_retry_after, grace_s
         self._progress, self._keeps_heads = progress, keeps_heads
-        self._opened_ahead = min(opened_ahead, connections)
+        self._opened_ahead = opened_ahead
         self.starved = self.opened = 0
         self.cpu_share = self.took_s = 0.0
         self._epoll = select.epoll()
@@ -119,13 +121,14 @@ class Client:
 
     def _run(self, plan: Sequence[Planned], duration_s: float) -> list[Outcome]:
         self._plan = plan = sorted(plan, key=lambda one: one.at_s)
-        self._open_ahead()
+        rate = len(plan) / duration_s
+        self._open_ahead(min(self._most, max(self._opened_ahead, int(rate * UNDER_WAY_S))))
         begin, spent = time.perf_counter(), time.process_time()
         self._begin = begin
         self._last = begin + duration_s + self._grace_s
         report_at, is_sending = begin + PROGRESS_EVERY_S, True
         last_planned = begin + plan[-1].at_s if plan else begin
-        tick_s = TICK_S if len(plan) > RATE_OF_TICKS * duration_s else 0.0
+        tick_s = TICK_S if rate > RATE_OF_TICKS else 0.0
         while len(self._outcomes) < len(plan):
             now = time.perf_counter()
             if now >= self._last:
@@ -145,9 +148,9 @@ class Client:
         self._close(time.perf_counter())
         return self._outcomes
 
-    def _open_ahead(self) -> None:
-        while len(self._all) < self._opened_ahead:
-            for _ in range(min(OPENED_AT_ONCE, self._opened_ahead - len(self._all))):
+    def _open_ahead(self, connections: int) -> None:
+        while len(self._all) < connections:
+            for _ in range(min(OPENED_AT_ONCE, connections - len(self._all))):
                 opened = self._open()
                 if isinstance(opened, str):
                     return      # whoever finds no connection reports why

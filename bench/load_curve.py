@@ -37,7 +37,6 @@ LOADS_SHORT = (0.1, 0.5, 0.7, 0.9, 1.0, 2.0)
 # The answers that a round needs for a percentile: two are beyond it, so that it is not the worst.
 COUNTS = {"p50": 4, "p90": 20, "p99": 200, "p99.9": 2000}
 CONNECTIONS_MOST = 15_000  # the queue of --max-wait-ms must fit in, and who is being refused
-UNDER_WAY_S = 0.25  # of requests are connections opened for before a run below capacity begins
 OVERLOAD_TIMES = 2.5  # as long above capacity: the queue needs a while to be as full as it may be
 SEED = 104729
 
@@ -62,7 +61,7 @@ class Curve:
                     for text in self._texts]
         planned = [Planned(one.at_s, requests[one.text]) for one in arrivals]
         client = Client(host, port, self._connections, obey_retry_after,
-                        opened_ahead=self._connections if load > 1 else int(rps * UNDER_WAY_S))
+                        opened_ahead=self._connections if load > 1 else 0)
         outcomes = client.run(planned, seconds)
         return Run(outcomes, rps, seconds, client.cpu_share, client.starved, client.opened,
                    None, client.took_s)
