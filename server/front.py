@@ -91,7 +91,7 @@ class Front:
         self._patient_until = 0.0
         self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
         self._collected_at = now
-        self.wakeups, self.unread = Wakeups(), Unread(self.poll)
+        self.wakeups, self.unread = Wakeups(), Unread(self.poll, settings.max_wait_ms)
         self._turn_peak = self.page.gauge("front_turn_seconds_max")
         self._hits = self.page.counter("cache_total", result="hit")
         self._open_connections = self.page.gauge("connections")
@@ -127,9 +127,8 @@ class Front:
         if now >= self._look_at:
             self.replies.tick()
         has_orders, knocks = False, []
-        is_crowded = len(events) == EVENTS_A_TURN
-        if is_crowded or self.unread.is_watching:
-            self._note_crowd(is_crowded, now)
+        if len(events) == EVENTS_A_TURN or self.unread.is_watching:
+            self._note_crowd(len(events), now)
         connections, serve = self.clients.connections, self.clients.serve
         for number, mask in events:
             connection = connections.get(number)
@@ -182,10 +181,10 @@ class Front:
             due_at = min(due_at, self.inflight.due_at(), self.requests.next_timer())
         return due_at if self.link is not None else min(due_at, self.relink_at)
 
-    def _note_crowd(self, is_crowded: bool, now: float) -> None:
-        self.unread.turn(is_crowded, now)
-        self.requests.behind = self.unread.behind
-        if is_crowded and self.link is not None:
+    def _note_crowd(self, ready: int, now: float) -> None:
+        self.requests.behind = self.unread.turn(
+            ready, ready == EVENTS_A_TURN, self.inflight.state[3:5], now)
+        if self.unread.is_watching and self.link is not None:
             self._receive(1)        # answers do not wait with those who come
 
     def _lose(self, connection: Connection, error: Exception, now: float) -> None:
