@@ -66,10 +66,10 @@ class Case:
                        "inputs": given, "weight": packed_weight(weight),
                        "columns": columns,
                        "wide": np.zeros((rows, wide_stride // 4), np.float32), **words}
-        if residual:  # the last row's last group is read whole
-            added = rng.standard_normal((rows + ROWS, outputs)).astype(np.float32)
-            self.arrays["residual"] = added
-            self.expected = self.expected + added[:rows]
+        if residual:
+            added = rng.standard_normal((rows, outputs)).astype(np.float32)
+            self.arrays["wide"][:, :outputs] = added
+            self.expected = self.expected + added
 
     def run(self, **changes) -> np.ndarray:
         """float32 [T, N]."""
@@ -144,7 +144,8 @@ def test_product_applies_activation(unit, name, function):
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_product_hands_blocks_of_rows_to_finish(unit):
+@pytest.mark.parametrize("residual", [False, True])
+def test_product_hands_blocks_of_rows_to_finish(unit, residual):
     case = Case(unit, 64, 32, 70)
     case.arrays["seen"] = np.zeros(64, dtype=np.int64)
     whole = case.run()
@@ -152,7 +153,8 @@ def test_product_hands_blocks_of_rows_to_finish(unit):
 
     def emit(a, fields):
         from model.native.operands import RAX, RCX, RDX, RSI, at
-        emit_alone(a, fields, replace(case.product, finish="finish"))
+        emit_alone(a, fields, replace(case.product, residual=residual,
+                                      finish="finish"))
         a.label("finish")  # notes (first row, rows, address) in the next three words of `seen`
         a.mov(RAX, fields.of("seen"))
         again = a.fresh("again")
@@ -168,8 +170,12 @@ def test_product_hands_blocks_of_rows_to_finish(unit):
     run_code(emit, case.arrays)
     seen = case.arrays["seen"][:9].reshape(3, 3)
     np.testing.assert_array_equal(seen[:, :2], [[0, 32], [32, 32], [64, 6]])
-    assert len(set(seen[:, 2])) == 1
-    np.testing.assert_array_equal(case.arrays["wide"][:6, :32], whole[64:])  # the last block
+    if residual:    # whose rows are where the result is to be
+        np.testing.assert_array_equal(np.diff(seen[:, 2]), 32 * 4 * 32)
+        np.testing.assert_array_equal(case.arrays["wide"], whole)
+    else:
+        assert len(set(seen[:, 2])) == 1
+        np.testing.assert_array_equal(case.arrays["wide"][:6, :32], whole[64:])  # the last block
 
 
 def test_packed_weight_fills_up_with_zeros():

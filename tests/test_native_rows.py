@@ -21,17 +21,19 @@ def embed(count: int, width: int, ids: np.ndarray, where: np.ndarray
     words, places = rows_of(width, WORDS, width), rows_of(width + 1, PLACES, width)
     coding = Coding(width, 0.0, False)
     arrays = {"words": words, "places": places, "ids": ids, "where": where,
-              "rows": np.array([count]), "wide": np.zeros((min(count, 32), width), np.float32),
+              "rows": np.array([count]), "x": np.zeros((count, width + 16), np.float32),
               "codes": np.zeros((count, codes_stride(width)), np.uint8),
               "reaches": np.zeros(count, np.float32)}
     assert tuple(arrays) == EMBED + coding.names
 
     def emit(a, fields):
-        emit_embed(a, "kernel", fields, width, "finish")
-        emit_quantise_rows(a, "finish", fields, coding, 4 * width)
+        emit_embed(a, "kernel", fields, width, 4 * width + 64, "finish")
+        emit_quantise_rows(a, "finish", fields, coding, 4 * width + 64)
 
     run_code(emit, arrays)
-    return words[ids[:count]] + places[where[:count]], arrays["codes"][:, :width], arrays["reaches"]
+    rows = words[ids[:count]] + places[where[:count]]
+    np.testing.assert_array_equal(arrays["x"][:, :width], rows)
+    return rows, arrays["codes"][:, :width], arrays["reaches"]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -67,11 +69,11 @@ def test_kernel_without_rows_writes_nothing(kernel):
 
     def emit(a, fields):
         if kernel == "embed":
-            emit_embed(a, "kernel", fields, 16, "finish")
+            emit_embed(a, "kernel", fields, 16, 64, "finish")
         elif kernel == "finish_all":
             emit_finish_all(a, "kernel", fields, "v", 64, "finish")
         else:
-            emit_firsts(a, "kernel", fields, 16)
+            emit_firsts(a, "kernel", fields, 16, 64)
         if kernel != "firsts":
             emit_quantise_rows(a, "finish", fields, Coding(16, 0.0, False), 64)
 
@@ -89,5 +91,6 @@ def test_firsts_copies_first_rows_of_texts(texts, width):
     arrays = {"starts": starts, "texts": np.array([texts]), "x": x,
               "x_first": np.zeros((texts, width), np.float32)}
     assert tuple(arrays) == FIRSTS
-    run_code(lambda a, fields: emit_firsts(a, "kernel", fields, width), arrays)
+    run_code(lambda a, fields: emit_firsts(a, "kernel", fields, width, 4 * width),
+             arrays)
     np.testing.assert_array_equal(arrays["x_first"], x[starts])

@@ -17,9 +17,10 @@ import numpy as np
 
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
-from model.native.columns import (Columns, across, codes_stride, fold, groups_of_rows,
-                                  spread_rows, sweep)
-from model.native.operands import K1, R9, R10, R11, RAX, RCX, RSI, ZMM, Gpr, Zmm, at
+from model.native.columns import Columns, across, codes_stride, fold, sweep
+from model.native.groups import (FIRST, FOUR, emit_groups, emit_step, emit_step_of_statistics,
+                                  statistic)
+from model.native.operands import K1, R9, R10, R11, RAX, RCX, RSI, ZMM, Zmm, at
 
 TWO_SIDED_STEPS, TWO_SIDED_ZERO, TWO_SIDED_REACH = 127.0, 128, 1e-10
 ABOVE, BELOW = 238, 16  # one-sided steps above zero and below
@@ -58,10 +59,6 @@ class Coding(NamedTuple):
         """Whether what is below zero may decide the reach."""
         return self.least < 0 and self.has_factors
 
-    @property
-    def strides(self) -> dict[Gpr, int]:
-        return {CODES: codes_stride(self.width), REACHES: 4}
-
 
 def emit_quantise_rows(a: Assembler, label: str, fields: Fields, coding: Coding,
                        stride: int) -> None:
@@ -69,24 +66,25 @@ def emit_quantise_rows(a: Assembler, label: str, fields: Fields, coding: Coding,
 
     RCX is this row, RDX how many are left, RAX a column.
     """
-    a.align()
-    a.label(label)
-    emit_coding_start(a, fields, coding)
-
-    def rows(count: int) -> None:
+    def measure(count: int) -> None:
         emit_largest_start(a, coding, count)
 
-        def measure(columns: Columns, _: int) -> None:
+        def take(columns: Columns, _: int) -> None:
             for row, value in enumerate(VALUES[:count]):
                 a.vmovups(value, columns.floats(RCX, row * stride))
                 emit_largest(a, coding, columns, row, value)
 
-        sweep(a, coding.width, measure)
-        emit_reaches(a, coding, count)
-        emit_codes(a, coding, count, RCX, stride, is_read_on=True)
+        sweep(a, coding.width, take)
+        emit_reaches(a, coding, 0, count)
 
-    groups_of_rows(a, coding.width, {RCX: stride, **coding.strides}, rows)
-    a.ret()
+    def group() -> None:
+        emit_step(a, {RCX: stride, REACHES: 4}, measure)
+        a.mov(RCX, FIRST)
+        emit_codes(a, coding, 0, stride, is_read_on=True)
+
+    a.align()
+    a.label(label)
+    emit_groups(a, coding.width, 1, lambda: emit_coding_start(a, fields, coding), group)
 
 
 def emit_coding_start(a: Assembler, fields: Fields, coding: Coding) -> None:
@@ -98,11 +96,17 @@ def emit_coding_start(a: Assembler, fields: Fields, coding: Coding) -> None:
     if coding.has_factors:
         a.mov(FACTORS, fields.of("factors"))
     a.vpbroadcastd(MAGNITUDE, a.constant(struct.pack("<I", 0x7fffffff)))
-    # Packing takes a quarter of each of four vectors in turn; this puts them in a line.
-    places = np.arange(16)
-    a.vmovups(ORDER, a.constant((places % 4 * 4 + places // 4).astype("<i4").tobytes()))
+    load_order(a)
+    a.mov(RAX, (1 << FOUR) - 1)
+    a.kmovw(K1, RAX)
     zero_point = bytes([BELOW, 0]) * 2 if coding.least < 0 else bytes([TWO_SIDED_ZERO]) * 4
     a.vpbroadcastd(ZERO_POINT, a.constant(zero_point))
+
+
+def load_order(a: Assembler) -> None:
+    """ORDER puts in a line what lies in a quarter of a vector after the other in turn."""
+    places = np.arange(16)
+    a.vmovups(ORDER, a.constant((places % 4 * 4 + places // 4).astype("<i4").tobytes()))
 
 
 def emit_largest_start(a: Assembler, coding: Coding, count: int) -> None:
@@ -131,8 +135,8 @@ def emit_largest(a: Assembler, coding: Coding, columns: Columns, row: int, value
     a.vpmaxsd(part, part, value)
 
 
-def emit_reaches(a: Assembler, coding: Coding, count: int) -> None:
-    """Stores the reaches of rows and makes what their values are to be multiplied with."""
+def emit_reaches(a: Assembler, coding: Coding, number: int, count: int) -> None:
+    """Stores the reaches of four rows, or one, also as statistic `number`."""
     for largest, least in zip(LARGEST[:count], LEAST):
         fold(a.vpmaxsd, largest)
         if coding.has_floor:
@@ -140,37 +144,48 @@ def emit_reaches(a: Assembler, coding: Coding, count: int) -> None:
             a.vmulps(least[0], least[0], a.number(ABOVE / -BELOW))
             a.vpmaxsd(largest[0], largest[0], least[0])
     reaches = across(a, a.vpmaxsd, [parts[0] for parts in LARGEST[:count]], SPARE)
-    a.vpermd(SPARE, ORDER, reaches)  # one of each quarter, in line
-    a.mov(RAX, (1 << count) - 1)
-    a.kmovw(K1, RAX)
-    a.vmovups_to(at(REACHES), SPARE, mask=K1)
-    a.vpbroadcastd(SPARE, a.constant(struct.pack("<f", coding.steps)))
-    a.vdivps(SPARE, SPARE, reaches)
-    spread_rows(a, INVERSE[:count], SPARE)
+    if count > 1:
+        a.vpermd(reaches, ORDER, reaches)
+        a.vmovups_to(at(REACHES), reaches, mask=K1)
+    else:
+        a.vmovss_to(at(REACHES), reaches)
+    a.vmovups_to(statistic(number), reaches)
 
 
-def emit_codes(a: Assembler, coding: Coding, count: int, source: Gpr, stride: int,
+def emit_codes(a: Assembler, coding: Coding, number: int, stride: int,
                is_read_on: bool = False) -> None:
-    """Codes of `count` rows that begin at `source`, `stride` bytes apart; with `is_read_on` the
-    next ones are needed next."""
-    def encode(columns: Columns, vectors: int) -> None:
-        for row in range(count):
-            values = VALUES[:vectors]
-            for number, value in enumerate(values, columns.number):
-                part = columns._replace(number=number)
-                if is_read_on:
-                    a.prefetcht0(part.floats(source, (count + row) * stride))
-                if coding.has_factors:
-                    a.vmovups(value, part.floats(source, row * stride))
-                    a.vmulps(value, value, part.floats(FACTORS))
-                    a.vmulps(value, value, INVERSE[row])
-                else:
-                    a.vmulps(value, INVERSE[row], part.floats(source, row * stride))
-                a.vcvtps2dq(value, value)
-            _emit_packed(a, coding)
-            a.vmovups_to(columns.codes(CODES, row * codes_stride(coding.width)), VALUES[0])
+    """A group's last step: codes of rows from RCX on, `stride` bytes apart, with the reaches in
+    statistic `number`; with `is_read_on` the rows after these are needed next."""
+    def invert() -> None:
+        a.vpbroadcastd(SPARE, a.constant(struct.pack("<f", coding.steps)))
+        a.vdivps(SPARE, SPARE, statistic(number))
+        a.vmovups_to(statistic(number), SPARE)
 
-    sweep(a, coding.width, encode, step=4)
+    def rows(count: int) -> None:
+        for row, inverse in enumerate(INVERSE[:count]):
+            a.vbroadcastss(inverse, statistic(number, row))
+
+        def encode(columns: Columns, vectors: int) -> None:
+            for row in range(count):
+                values = VALUES[:vectors]
+                for place, value in enumerate(values, columns.number):
+                    part = columns._replace(number=place)
+                    if is_read_on:
+                        a.prefetcht0(part.floats(RCX, (count + row) * stride))
+                    if coding.has_factors:
+                        a.vmovups(value, part.floats(RCX, row * stride))
+                        a.vmulps(value, value, part.floats(FACTORS))
+                        a.vmulps(value, value, INVERSE[row])
+                    else:
+                        a.vmulps(value, INVERSE[row], part.floats(RCX, row * stride))
+                    a.vcvtps2dq(value, value)
+                _emit_packed(a, coding)
+                a.vmovups_to(columns.codes(CODES, row * codes_stride(coding.width)), VALUES[0])
+
+        sweep(a, coding.width, encode, step=4)
+
+    emit_step_of_statistics(a, invert)
+    emit_step(a, {RCX: stride, CODES: codes_stride(coding.width)}, rows)
 
 
 def _emit_packed(a: Assembler, coding: Coding) -> None:

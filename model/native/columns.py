@@ -1,9 +1,4 @@
-"""Walks over rows of float32 columns: four rows at once, sixteen columns a vector.
-
-Four rows are worked on together because sums across a row and divisions are waited for, which is
-then done once for all, and because what belongs to columns is read once. A row's own sequence of
-operations is the same in any company.
-"""
+"""Walks over the columns of float32 rows, sixteen a vector, and sums across them."""
 
 from __future__ import annotations
 
@@ -11,16 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from model.native.assembler import Assembler
-from model.native.operands import RAX, RDX, Gpr, Mem, Zmm, at
+from model.native.operands import RAX, Gpr, Mem, Zmm, at
 
 LANES = 16    # float32 in a vector
 VECTOR = 64   # bytes of a vector
 ROUND = 4     # vectors in a round of a loop over columns
-# Rows at once, at most; fewer where they would crowd what follows out of the core's first cache.
-MOST_ROWS, MOST_BYTES = 4, 12288
 # For vshuff32x4, of two operands: first halves, second halves, even quarters, odd quarters.
 LOW, HIGH, EVEN, ODD = 0x44, 0xee, 0x88, 0xdd
-QUARTER = 0x55  # times its number: this quarter to all
 # For vpermilps, within quarters.
 SWAP_PAIRS, SWAP_NEIGHBOURS = 0x4e, 0xb1
 
@@ -63,27 +55,6 @@ def sweep(a: Assembler, width: int, body: Callable[[Columns, int], None], step: 
         body(Columns(number), min(step, vectors - number))
 
 
-def groups_of_rows(a: Assembler, width: int, strides: dict[Gpr, int],
-                   body: Callable[[int], None]) -> None:
-    """Calls body(rows) with 4, 2 and 1, or fewer where they are wide, for RDX rows in all; each
-    pointer in `strides` moves on by so many bytes a row. `body` keeps RDX and the pointers."""
-    most = MOST_ROWS
-    while most > 1 and most * 4 * width > MOST_BYTES:
-        most //= 2
-    for rows in (1 << power for power in reversed(range(most.bit_length()))):
-        again, fewer = a.fresh("rows"), a.fresh("fewer")
-        a.cmp(RDX, rows)
-        a.jl(fewer)
-        a.label(again)
-        body(rows)
-        for pointer, stride in strides.items():
-            a.add(pointer, rows * stride)
-        a.sub(RDX, rows)
-        a.cmp(RDX, rows)
-        a.jge(again)
-        a.label(fewer)
-
-
 def fold(combine: Callable[..., None], parts: Sequence[Zmm]) -> None:
     """Combines vectors, a power of two, into the first of them."""
     for near, far in zip(parts[::2], parts[1::2]):
@@ -107,9 +78,3 @@ def across(a: Assembler, combine: Callable[..., None], rows: Sequence[Zmm], spar
         a.vpermilps(spare, total, swap)
         combine(total, total, spare)
     return total
-
-
-def spread_rows(a: Assembler, targets: Sequence[Zmm], totals: Zmm) -> None:
-    """Quarter r of `totals` to all lanes of target r; `totals` may be the last target."""
-    for row, target in enumerate(targets):
-        a.vshuff32x4(target, totals, totals, QUARTER * row)

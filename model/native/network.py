@@ -22,7 +22,7 @@ from model.native.memory import aligned, rows
 from model.native.norms import Norm, emit_norm_rows
 from model.native.outline import Outline
 from model.native.positions import Positions
-from model.native.products import INPUT_REACHES, RESIDUAL, Product, emit_product
+from model.native.products import INPUT_REACHES, Product, emit_product
 from model.native.rows import EMBED, emit_embed, emit_finish_all, emit_firsts
 from model.native.sums import ROWS, TILE
 from model.native.tape import Kernels, Tape
@@ -42,11 +42,12 @@ class Finish(NamedTuple):
 
 
 class Rows:
-    """float32 rows `x`, and room for their codes and reaches."""
+    """float32 rows `x` of `width` columns, and room for their codes and reaches. A product makes x
+    where it is: there is room for all columns that one makes."""
 
     def __init__(self, count: np.ndarray, most: int, width: int) -> None:
-        self.count = count
-        self.x = rows(most, width)
+        self.count, self.width = count, width
+        self.x = rows(most, _filled(width))
         self.codes = rows(most, codes_stride(width), np.uint8)
         self.reaches = rows(most, 1)
 
@@ -82,7 +83,7 @@ class Network:
         self._held: list[dict[str, Any]] = []  # what the steps' blocks point at
         self._tokens = Rows(self.inputs.tokens, most, hidden)
         self._firsts = Rows(self.inputs.texts, most, hidden)
-        self._block, self._inner_block = _block(hidden), _block(inner)
+        self._inner_block = _block(inner)
         self._inner = rows(most, _filled(inner))
         self._inner_codes = rows(most, codes_stride(inner), np.uint8)
         self._inner_reaches = rows(most, 1)
@@ -164,13 +165,12 @@ class Network:
     def _add_sums(self, outline: Outline, words: np.ndarray, at: Rows, following: Weight) -> None:
         """Normalised sums of words and places."""
         width = words.shape[1]
-        block = rows(0, width)
-        finish = self._norm(f"{outline.embeddings}LayerNorm", block, at, following)
+        finish = self._norm(f"{outline.embeddings}LayerNorm", at, following)
         fields = Fields(*EMBED, *finish.words)
-        label = self._kernels.label(emit_embed, fields, width, self._label(finish, fields))
+        label = self._kernels.label(emit_embed, fields, width, at.x.strides[0],
+                                    self._label(finish, fields))
         self._add(label, fields, words=words, places=self.places, ids=self.inputs.ids,
-                  where=self.inputs.where, rows=self.inputs.tokens, wide=block,
-                  **finish.words)
+                  where=self.inputs.where, rows=self.inputs.tokens, x=at.x, **finish.words)
 
     def _add_attention(self, names: LayerNames, weight: Weight) -> None:
         """Of all tokens: from their rows to `mixed`."""
@@ -187,7 +187,8 @@ class Network:
         words = {"starts": self.inputs.starts, "texts": firsts.count, "x": tokens.x,
                  "x_first": firsts.x}
         fields = Fields(*words)
-        self._add(self._kernels.label(emit_firsts, fields, hidden), fields, **words)
+        label = self._kernels.label(emit_firsts, fields, hidden, tokens.x.strides[0])
+        self._add(label, fields, **words)
         if query.is_coded:  # its factors are its own
             self._add_codes(query, firsts, firsts.x)
         self._add_product(query, firsts.count, *_source(query, firsts), self._queries)
@@ -217,8 +218,8 @@ class Network:
         if project.is_coded:
             mixed = at.codes, at.reaches
             self._add_codes(project, at, self._mixed)
-        self._add_product(project, at.count, *mixed, self._block, residual=at.x,
-                          finish=self._norm(names.norm_attention, self._block, at, widen))
+        self._add_product(project, at.count, *mixed, at.x, is_residual=True,
+                          finish=self._norm(names.norm_attention, at, widen))
         if narrow.is_coded:
             inner = self._inner_codes, self._inner_reaches
             wide = self._inner_block
@@ -228,8 +229,8 @@ class Network:
             wide, finish = self._inner, None
         self._add_product(widen, at.count, *_source(widen, at), wide, activation=activation,
                           finish=finish)
-        self._add_product(narrow, at.count, *inner, self._block, residual=at.x,
-                          finish=self._norm(names.norm_output, self._block, at, following))
+        self._add_product(narrow, at.count, *inner, at.x, is_residual=True,
+                          finish=self._norm(names.norm_output, at, following))
 
     def _add_codes(self, weight: Weight, at: Rows, source: np.ndarray) -> None:
         """Of float32 rows without gaps, for a product with this weight."""
@@ -241,16 +242,15 @@ class Network:
 
     def _add_product(self, weight: Weight, count: np.ndarray, inputs: np.ndarray,
                      reaches: np.ndarray | None, wide: np.ndarray, *, activation: str = "",
-                     residual: np.ndarray | None = None, finish: Finish | None = None) -> None:
-        """`wide` is one block of rows where there is a finish routine, else all of them."""
+                     is_residual: bool = False, finish: Finish | None = None) -> None:
+        """`wide` is one block of rows where there is a finish routine and no residual, else all of
+        them."""
         product = Product(weight.unit, weight.row_bytes, inputs.strides[0], weight.outputs,
-                          wide.strides[0], activation, residual is not None)
+                          wide.strides[0], activation, is_residual)
         words = {"rows": count, "inputs": inputs, "weight": weight.packed,
                  "columns": weight.columns, "wide": wide, **(finish.words if finish else {})}
         if reaches is not None:
             words[INPUT_REACHES] = reaches
-        if residual is not None:
-            words[RESIDUAL] = residual
         fields = Fields(*words)
         if finish:
             product = replace(product, finish=self._label(finish, fields))
@@ -263,16 +263,15 @@ class Network:
         self.kernels[weight.layer_class] = weight.unit
         return weight
 
-    def _norm(self, name: str, wide: np.ndarray, at: Rows, following: Weight) -> Finish:
-        """A norm of wide rows, for a product with `following`."""
+    def _norm(self, name: str, at: Rows, following: Weight) -> Finish:
+        """For a product with `following`."""
         coding = _coding_of(following) if following.is_coded else None
-        width = at.x.shape[1]
         words = {"gain": self._weights.vector(f"{name}.weight"),
-                 "shift": self._weights.shift(name), "x": at.x}
+                 "shift": self._weights.shift(name)}
         if coding:
             words |= {"codes": at.codes, "reaches": at.reaches, **_factors(following)}
-        norm = Norm(width, self._settings["layer_norm_eps"], coding)
-        return Finish(emit_norm_rows, (norm, wide.strides[0]), words)
+        norm = Norm(at.width, self._settings["layer_norm_eps"], coding)
+        return Finish(emit_norm_rows, (norm, at.x.strides[0]), words)
 
     def _coding(self, weight: Weight, wide: np.ndarray, codes: np.ndarray, reaches: np.ndarray
                 ) -> Finish:

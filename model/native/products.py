@@ -18,8 +18,8 @@ from model.native.activations import Activation, activation_of
 from model.native.arguments import Fields
 from model.native.assembler import Assembler
 from model.native.memory import aligned
-from model.native.operands import (R8, R9, R10, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDX,
-                                   RSI, RSP, ZMM, at)
+from model.native.operands import (R8, R9, R11, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDX, RSI,
+                                   RSP, ZMM, at)
 from model.native.sums import (GROUP_BYTES, ROWS, STEP, SUMS_BYTES, SUMS_STRIDE, TILE, AmxSums,
                                Sums, sums_of)
 from model.native.tanh import Tanh
@@ -28,12 +28,11 @@ COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
 KEPT = (RBX, RBP, R12, R13, R14, R15)
 MOST_PIECES = 8  # of a group's code that stand between rows
 # On the stack, past the sums.
-CALLER, FIRST_ROW, RESIDUAL_ROW = (at(RSP, SUMS_BYTES + 8 * place) for place in range(3))
+CALLER, FIRST_ROW = (at(RSP, SUMS_BYTES + 8 * place) for place in range(2))
 FRAME_BYTES = SUMS_BYTES + STEP
 
 PRODUCT = ("rows", "inputs", "weight", "columns", "wide")
 INPUT_REACHES = "input_reaches"
-RESIDUAL = "residual"
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class Product:
 
     Rows of inputs are `row_bytes` long, a multiple of 64, and begin `stride` bytes from each other;
     those of the result begin `wide_stride` bytes from each other and have room for 32 · groups.
-    `activation` is one of activations.py or empty; with `residual` the rows of that field, float32
-    [T, N], are added. `finish` is the label of a routine that takes the block's rows, and empty
-    where `wide` is all of the result and not one block of it.
+    `activation` is one of activations.py or empty; with `residual` the result is added to what is
+    there. `finish` is the label of a routine that takes the block's rows; without a residual `wide`
+    is then room for one block and not for all of the result.
     """
 
     unit: str
@@ -65,10 +64,14 @@ class Product:
         return -(-self.outputs // ROWS)
 
     @property
+    def is_one_block(self) -> bool:
+        """Whether `wide` is room for one block, and not all of the result."""
+        return bool(self.finish) and not self.residual
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """What a block must name, besides what `finish` reads."""
-        return (*PRODUCT, *([] if self.unit == "avx512" else [INPUT_REACHES]),
-                *([RESIDUAL] if self.residual else []))
+        return (*PRODUCT, *([] if self.unit == "avx512" else [INPUT_REACHES]))
 
 
 def packed_weight(values: np.ndarray) -> np.ndarray:
@@ -102,8 +105,8 @@ def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> 
     tiles.py.
 
     R12 is how many rows are left, R13 those of this block, R14 their inputs, R15 the group's
-    weights, R8 its columns, R9 and R10 its first place in the result and in the residual, R11 the
-    groups left; RBX and RBP are the unit's. RSP points at the sums, int32 or float32 [32, 32].
+    weights, R8 its columns, R9 its first place in the result, R11 the groups left; RBX and RBP are
+    the unit's. RSP points at the sums, int32 or float32 [32, 32].
     """
     sums = sums_of(product.unit, a, product.steps, product.stride)
     block, finished = a.fresh(label), a.fresh(label)
@@ -127,7 +130,7 @@ def emit_product(a: Assembler, label: str, fields: Fields, product: Product) -> 
     if product.finish:
         a.mov(RSI, FIRST_ROW)
         a.mov(RDX, R13)
-        a.mov(RCX, fields.of("wide"))
+        a.lea(RCX, at(R9, -4 * ROWS * product.groups))
         a.call(product.finish)
     a.add(FIRST_ROW, ROWS)
     a.sub(R12, ROWS)
@@ -148,12 +151,9 @@ def _emit_block_start(a: Assembler, fields: Fields, product: Product) -> None:
     a.imul(R14, FIRST_ROW, product.stride)
     a.add(R14, fields.of("inputs"))
     a.mov(R9, fields.of("wide"))
-    if not product.finish:
+    if not product.is_one_block:
         a.imul(RAX, FIRST_ROW, product.wide_stride)
         a.add(R9, RAX)
-    if product.residual:
-        a.imul(R10, FIRST_ROW, 4 * product.outputs)
-        a.add(R10, fields.of(RESIDUAL))
     a.mov(R8, fields.of("columns"))
     a.mov(R15, fields.of("weight"))
     a.mov(R11, product.groups)
@@ -209,11 +209,11 @@ def _emit_overlapping_groups(a: Assembler, fields: Fields, product: Product, sum
 
 def _emit_completion(a: Assembler, fields: Fields, product: Product,
                      between: Sequence[Callable[[], None]] = ()) -> None:
-    """From the sums at RSP to the R13 rows of the result at R9; then R8, R9 and R10 go on to the
-    next group. The code in `between` goes before equal parts, or nearly, of a whole block's rows.
+    """From the sums at RSP to the R13 rows of the result at R9; then R8 and R9 go on to the next
+    group. The code in `between` goes before equal parts, or nearly, of a whole block's rows.
 
-    RCX counts rows; RAX, RDX, RSI and R10 point at a row's sums, result, reach and residual. ZMM 0
-    to 5 hold the group's columns, 6 the reach, 7 and 8 results; the activation has the rest.
+    RCX counts rows; RAX, RDX and RSI point at a row's sums, result and reach. ZMM 0 to 5 hold the
+    group's columns, 6 the reach, 7 and 8 results; the activation has the rest.
     """
     is_integer = product.unit != "avx512"
     for place in range(0 if is_integer else 4, 6):
@@ -227,8 +227,6 @@ def _emit_completion(a: Assembler, fields: Fields, product: Product,
         a.mov(RCX, FIRST_ROW)
         a.mov(RSI, fields.of(INPUT_REACHES))
         a.lea(RSI, at(RSI, 0, RCX, 4))
-    if product.residual:
-        a.mov(RESIDUAL_ROW, R10)
     parts = len(between)
     for part in range(max(parts, 1)):
         if between:
@@ -241,9 +239,6 @@ def _emit_completion(a: Assembler, fields: Fields, product: Product,
         _emit_row(a, product, activation)
         a.sub(RCX, 1)
         a.jg(row)
-    if product.residual:
-        a.mov(R10, RESIDUAL_ROW)
-        a.add(R10, 4 * ROWS)
     a.add(R8, COLUMN_BYTES)
     a.add(R9, 4 * ROWS)
 
@@ -267,9 +262,7 @@ def _emit_row(a: Assembler, product: Product, activation: Activation | Tanh | No
         if activation:
             activation.apply(a, result, ZMM[9:16])
         if product.residual:
-            a.vaddps(result, result, at(R10, half * STEP))
+            a.vaddps(result, result, at(RDX, half * STEP))
         a.vmovups_to(at(RDX, half * STEP), result)
     a.add(RAX, SUMS_STRIDE)
     a.add(RDX, product.wide_stride)
-    if product.residual:
-        a.add(R10, 4 * product.outputs)

@@ -11,19 +11,18 @@ from model.native.operands import (R8, R9, R10, R11, R12, R13, RBX, RBP, RCX, RD
 BLOCK = 32  # rows that a finish routine takes at once
 AHEAD = 4   # rows whose words are fetched before they are needed; more gained nothing
 
-# Addresses: tables float32 [V, H] and [P, H], int64 [N] twice, of the count of rows N, and a place
-# for BLOCK wide rows of H.
-EMBED = ("words", "places", "ids", "where", "rows", "wide")
+# Addresses: tables float32 [V, H] and [P, H], int64 [N] twice, of the count of rows N, float32 rows
+# [N, H].
+EMBED = ("words", "places", "ids", "where", "rows", "x")
 FINISH_ALL = ("rows",)
 # Addresses: int64 [B], of the count of texts B, float32 [N, H], float32 [B, H].
 FIRSTS = ("starts", "texts", "x", "x_first")
 
 
-def emit_embed(a: Assembler, label: str, fields: Fields, width: int, finish: str) -> None:
-    """words[ids[r]] + places[where[r]] of all rows r, each finished by the routine `finish`.
-
-    The fields are EMBED and those of `finish`; wide rows are without gaps.
-    """
+def emit_embed(a: Assembler, label: str, fields: Fields, width: int, stride: int,
+               finish: str) -> None:
+    """Rows x, `stride` bytes apart, become words[ids[r]] + places[where[r]], and are finished by
+    the routine `finish`. The fields are EMBED and those of `finish`."""
     size = 4 * width
     a.align()
     a.label(label)
@@ -37,7 +36,9 @@ def emit_embed(a: Assembler, label: str, fields: Fields, width: int, finish: str
     a.lea(RSI, at(RSI, 0, RBX, 8))      # this row's id
     a.mov(R11, fields.of("where"))
     a.lea(R11, at(R11, 0, RBX, 8))      # this row's place
-    a.mov(R8, fields.of("wide"))        # this row
+    a.imul(R8, RBX, stride)
+    a.add(R8, fields.of("x"))           # this row
+    a.push(R8)
     a.mov(RCX, RDX)                     # rows left in the block
     a.label(row)
     # An id beyond the last row may be anything: fetching ahead never faults.
@@ -55,11 +56,11 @@ def emit_embed(a: Assembler, label: str, fields: Fields, width: int, finish: str
     sweep(a, width, add)
     a.add(RSI, 8)
     a.add(R11, 8)
-    a.add(R8, size)
+    a.add(R8, stride)
     a.sub(RCX, 1)
     a.jg(row)
     a.mov(RSI, RBX)
-    a.mov(RCX, fields.of("wide"))
+    a.pop(RCX)
     a.call(finish)
     _emit_next_block(a, block)
     a.label(done)
@@ -89,9 +90,9 @@ def emit_finish_all(a: Assembler, label: str, fields: Fields, source: str, strid
     _emit_blocks_end(a)
 
 
-def emit_firsts(a: Assembler, label: str, fields: Fields, width: int) -> None:
-    """Row starts[b] of x to row b of x_first for every text b; the fields are FIRSTS."""
-    size = 4 * width
+def emit_firsts(a: Assembler, label: str, fields: Fields, width: int, stride: int) -> None:
+    """Row starts[b] of x to row b of x_first for every text b, `stride` bytes from row to row; the
+    fields are FIRSTS."""
     a.align()
     a.label(label)
     again, done = a.fresh("text"), a.fresh("done")
@@ -102,7 +103,7 @@ def emit_firsts(a: Assembler, label: str, fields: Fields, width: int) -> None:
     a.mov(RSI, fields.of("starts"))     # this text's start
     a.mov(R8, fields.of("x_first"))     # its row there
     a.label(again)
-    a.imul(R11, at(RSI), size)
+    a.imul(R11, at(RSI), stride)
     a.add(R11, fields.of("x"))
 
     def move(columns: Columns, _: int) -> None:
@@ -110,7 +111,7 @@ def emit_firsts(a: Assembler, label: str, fields: Fields, width: int) -> None:
         a.vmovups_to(columns.floats(R8), ZMM[0])
 
     sweep(a, width, move)
-    a.add(R8, size)
+    a.add(R8, stride)
     a.add(RSI, 8)
     a.sub(RCX, 1)
     a.jg(again)
