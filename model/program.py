@@ -48,7 +48,12 @@ class Texts(Sequence[Row]):
 
 
 class Program(Protocol):
-    """One model, ready to run in this process on one thread."""
+    """One model, ready to run in this process on one thread.
+
+    A program may also have `run_packed(texts, body)`, which makes of a batch's bytes, as
+    native/packed.py tells, what `run` makes of its rows, float32 in bytes; or None, where it leaves
+    the batch to `run`.
+    """
 
     token_cap: int
     """More tokens than this in one batch add latency and no speed: advice for the scheduler."""

@@ -32,7 +32,10 @@ _ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation,
 _COST = struct.Struct("<IId")           # texts, tokens, ms
 # Of a batch come its rows' sizes in bytes, u32, their splits, u32, and the ids of all.
 _BATCH = struct.Struct("<QB")           # batch, priority
+_BATCH_HEAD = struct.Struct(_HEADER.format + _BATCH.format[1:])
+BATCH_HEAD_BYTES = _BATCH_HEAD.size
 _DONE = struct.Struct("<QIHI")          # batch, µs, classes, padding
+_DONE_HEAD = struct.Struct(_HEADER.format + _DONE.format[1:])
 _FAILED = struct.Struct("<QB")          # batch, fatal
 
 
@@ -141,8 +144,8 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def encode_done(done: Done, rows: int) -> bytes:
-    return _HEADER.pack(Type.DONE, VERSION, rows) + _DONE.pack(
-        done.batch, min(done.infer_us, 0xFFFFFFFF), done.classes, done.padding) + done.logits
+    return _DONE_HEAD.pack(Type.DONE, VERSION, rows, done.batch, min(done.infer_us, 0xFFFFFFFF),
+                           done.classes, done.padding) + done.logits
 
 
 def encode_failed(failed: Failed) -> bytes:
@@ -182,6 +185,17 @@ def decode(data: bytes) -> object:
     if end != len(data):
         raise MessageError(f"message of type {kind} has {len(data)} bytes, its entries {end}")
     return message
+
+
+def read_batch_head(data: bytes) -> tuple[int, int] | None:
+    """(batch, its rows) of a message that begins as a batch does; None for any other, which
+    `decode` reads or refuses."""
+    if len(data) < BATCH_HEAD_BYTES:
+        return None
+    kind, version, rows, batch, priority = _BATCH_HEAD.unpack_from(data)
+    if kind != Type.BATCH or version != VERSION or priority not in (HIGH, LOW):
+        return None
+    return batch, rows
 
 
 def read_answers(data: bytes) -> list[Answer] | None:

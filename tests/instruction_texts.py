@@ -8,11 +8,12 @@ from tests.intel_syntax import GENERAL, GENERAL_32
 
 # A word an operand: z a vector, x its lowest lane; M memory, S memory with an index, V with a
 # vector of them, B memory that may be spread over the lanes; k mask, t tile, r and e general
-# registers of 64 and 32 bits; qword and dword memory of that name; i8, i32, i5 numbers; end as in
-# intel_syntax.
+# registers of 64 and 32 bits; qword, dword and word memory of that name; i8, i32, i5 numbers; end
+# as in intel_syntax.
 PATTERNS = {
     "mov": ["r r", "r qword", "qword r", "r i32", "qword i32"],
-    "movsxd": ["r dword"], "lea": ["r M"], "imul": ["r r i32", "r qword i32"], "shl": ["r i5"],
+    "movsxd": ["r dword"], "movzx": ["r word"], "lea": ["r M"], "imul": ["r r i32", "r qword i32"],
+    "shl": ["r i5"], "shr": ["r i5"],
     "cmovg": ["r r", "r qword"], "prefetcht1": ["M"], "push": ["r"], "pop": ["r"],
     "call_at": ["qword"], "kmovw": ["k e"], "bzhi": ["r r r"], "ldtilecfg": ["M"],
     "sttilecfg": ["M"], "tilerelease": [""], "tilezero": ["t"], "tileloadd": ["t S"],
@@ -22,6 +23,7 @@ PATTERNS = {
        for name in ARITHMETIC},
 }
 NAMES = sorted({*EVEX, *VEX, *PATTERNS})
+SIZES = {"qword": "qword ptr ", "dword": "dword ptr ", "word": "word ptr "}
 # gas has shorter encodings of its own for small numbers, which we do without.
 LARGE = 1 << 20
 
@@ -59,7 +61,7 @@ def memory(rng: random.Random, kind: str) -> str:
     is_ours = kind not in "SV" and rng.random() < 0.05  # of the code itself
     place = f"[rip{abs(offset):+d}]" if is_ours else f"[{base}{index}{offset:+d}]"
     spread = "{1to16}" if kind == "B" and rng.random() < 0.5 else ""
-    return {"qword": "qword ptr ", "dword": "dword ptr "}.get(kind, "") + place + spread
+    return SIZES.get(kind, "") + place + spread
 
 
 def operand(rng: random.Random, kind: str) -> str:

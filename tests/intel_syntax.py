@@ -43,7 +43,8 @@ def parse_memory(text: str) -> Mem:
 
 def parse_operand(text: str) -> Gpr | Zmm | Mask | Tile | Mem | int | str:
     """One operand without its braces."""
-    text = text.removeprefix("qword ptr ").removeprefix("dword ptr ")
+    for size in ("qword", "dword", "word"):
+        text = text.removeprefix(f"{size} ptr ")
     if text.startswith("["):
         return parse_memory(text)
     if text == "end":

@@ -44,6 +44,45 @@ def test_program_without_rows_gives_no_logits():
     assert found.shape == (0, 5) and found.dtype == np.float32
 
 
+def packed(card, rows) -> bytes:
+    """The body of a batch, as packed.py tells."""
+    kind = {2: "<u2", 4: "<u4"}[card["id_bytes"]]
+    parts = [row.ids.astype(kind).tobytes() for row in rows]
+    return np.array([[len(part) for part in parts], [row.split for row in rows]],
+                    "<u4").tobytes() + b"".join(parts)
+
+
+@pytest.mark.parametrize("name", sorted(FITTING))
+def test_program_gives_packed_what_run_gives(name):
+    card, program = small(name, "int8")
+    rows = texts(card)
+    for some in (rows[:1], rows[3:4], rows[:9], rows[4:12]):
+        assert program.run_packed(len(some), packed(card, some)) == program.run(some).tobytes()
+
+
+def test_program_leaves_to_run_what_is_not_as_it_should_be():
+    card, program = small(precision="int8")
+    longest = card["max_tokens"]
+    good = texts(card, [5, 7])
+    answer = program.run(good).tobytes()
+    stranger = Row(np.array([card["vocab_size"]]), 1)
+    many = texts(card, [longest] * (program.token_cap // longest) + [1])
+    for rows in ([*good, stranger], [Row(np.zeros(longest + 1, np.int64), longest + 1)], many,
+                 [Row(np.zeros(0, np.int64), 0)], []):
+        assert program.run_packed(len(rows), packed(card, rows)) is None
+        assert program.run_packed(2, packed(card, good)) == answer
+    assert program.run_packed(3, packed(card, good)) is None
+    assert program.run_packed(2, packed(card, good) + bytes(1 << 16)) is None
+
+
+def test_program_packed_refuses_pairs_where_there_is_one_segment():
+    card, program = small(type_vocab_size=1)
+    ids = np.array([1, 2, 3])
+    assert program.run_packed(1, packed(card, [Row(ids, 2)])) is None
+    assert program.run_packed(1, packed(card, [Row(ids, 3)])) == program.run(
+        [Row(ids, 3)]).tobytes()
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_program_cuts_what_does_not_go_into_one_call(precision):
     card, program = small(precision=precision)

@@ -109,3 +109,13 @@ def test_kernels_with_a_label_that_nobody_placed_are_refused():
     kernels.label(lambda a, label: a.call("nowhere"))
     with pytest.raises(KeyError, match="nowhere"):
         kernels.finish()
+
+
+def test_tapes_joined_run_one_after_the_other_and_each_alone():
+    number = np.array([5])
+    first = Case((emit_add, (2,), number), (emit_triple, (), number)).tape
+    second = Case((emit_add, (-1,), number)).tape
+    Tape.joined(second, first, second).run()
+    assert number[0] == (5 - 1 + 2) * 3 - 1
+    first.run()
+    assert number[0] == (17 + 2) * 3

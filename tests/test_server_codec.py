@@ -79,6 +79,27 @@ def test_codec_answers_are_the_results_or_left_to_the_reader():
     assert codec.read_answers(codec.encode_state(State(True, 3, 5, 1.5, 2.5))) is None
 
 
+def test_codec_batch_heads_are_those_of_batches_or_left_to_the_reader():
+    rng, read = random.Random(7), 0
+    for _ in range(2000):
+        rows = [Row(9, 9, rng.randbytes(4)) for _ in range(rng.randint(1, 4))]
+        data = codec.encode_batch(Batch(rng.getrandbits(64), rng.randint(0, 1), rows))
+        for _ in range(rng.randint(0, 1)):      # one byte of its head is another, or missing
+            at = rng.randrange(codec.BATCH_HEAD_BYTES)
+            data = data[:at] + rng.randbytes(rng.randint(0, 1)) + data[at + 1:]
+        head = codec.read_batch_head(data)
+        try:
+            batch = codec.decode(data)
+        except MessageError:
+            continue
+        is_batch = isinstance(batch, PackedBatch)
+        assert head == ((batch.batch, len(batch.sizes)) if is_batch else None)
+        read += is_batch
+    assert 1000 < read < 1900
+    assert codec.read_batch_head(codec.encode_batch(Batch(1, 0, []))[:-1]) is None
+    assert codec.read_batch_head(codec.encode_state(State(True, 3, 5, 1.5, 2.5))) is None
+
+
 @pytest.mark.parametrize("message,encoded", [
     (FrontHello(3, 2**63, 1), codec.encode_front_hello),
     (EngineHello(1, 2, 9, 1, 6, [(1, 16, 0.5), (8, 512, 20.25)]), codec.encode_engine_hello),

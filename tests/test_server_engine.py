@@ -119,6 +119,43 @@ def test_engine_promises_before_a_batch_and_takes_it_back_after(bench):
     assert bench.page.get(ALIVE_UNTIL) - time.monotonic() < 6
 
 
+def test_engine_takes_the_short_way_of_programs_that_have_one_and_else_the_long(bench):
+    asked = []
+
+    def run_packed(rows, body):
+        asked.append((rows, body))
+        return np.arange(3 * rows, dtype="<f4").tobytes() if body[-2:] != b"\7\0" else None
+
+    bench.engine.run_packed = run_packed
+    peer, _ = bench.accept()
+    done = bench.ask(peer, 5, [1, 2], [3])
+    assert done.batch == 5 and logits_of(done) == [[0, 1, 2], [3, 4, 5]]
+    assert asked == [(2, np.array([4, 2, 2, 1], "<u4").tobytes() + b"\1\0\2\0\3\0")]
+    assert not bench.program.promises, "the program was run the long way too"
+    assert logits_of(bench.ask(peer, 6, [6, 7])) == [[13, 14, 15]]
+    assert len(asked) == 2
+    wait_until("worked", lambda: bench.page.get(WORKED), 20)
+
+
+def test_engine_short_way_promises_and_leaves_alone_what_is_no_batch(bench):
+    promised = []
+
+    def run_packed(rows, body):
+        promised.append((bench.page.get(ALIVE_UNTIL) - time.monotonic(),
+                         bench.page.get(CPU_UNTIL)))
+        return bytes(12 * rows)
+
+    bench.engine.run_packed = run_packed
+    peer, _ = bench.accept()
+    peer.send(codec.encode_done(Done(1, 1, 3, b"\0" * 12), 1))
+    wait_until("the link's end", lambda: peer.receive()[1], 20)
+    assert not promised
+    peer, _ = bench.accept()
+    bench.ask(peer, 1, [1] * 100)
+    ((wall_s, cpu_until),) = promised
+    assert wall_s > 9 and cpu_until > 1
+
+
 @pytest.mark.parametrize("answer, words", [
     (lambda rows: 1 / 0, "ZeroDivisionError"),
     (lambda rows: np.zeros((len(rows) + 1, 3), np.float32), "(2, 3)"),

@@ -69,7 +69,7 @@ def make_tiny(name: str, config: dict, *, precision: str = "fp32", labels: int =
         arrays |= _drawn(rng, tensor, shape, dtype, family.prefix if precision == "int8" else None)
     card = {"family": name, "labels": [f"l{number}" for number in range(labels)],
             "settings": settings, "max_tokens": family.positions(settings),
-            "vocab_size": settings["vocab"], "precision": precision,
+            "vocab_size": settings["vocab"], "id_bytes": 2, "precision": precision,
             "pair_types": family.pair_types(settings)}
     return card, file_bytes(arrays)
 

@@ -84,6 +84,10 @@ class Assembler:
         """A signed 32-bit integer of memory."""
         self._general(b"\x63", target.number, source)
 
+    def movzx(self, target: Gpr, source: Mem) -> None:
+        """16 bits of memory, without a sign."""
+        self._general(b"\x0f\xb7", target.number, source)
+
     def lea(self, target: Gpr, source: Mem) -> None:
         self._general(b"\x8d", target.number, source)
 
@@ -92,6 +96,9 @@ class Assembler:
 
     def shl(self, target: Gpr, bits: int) -> None:
         self._general(b"\xc1", 4, target, bytes([bits]))
+
+    def shr(self, target: Gpr, bits: int) -> None:
+        self._general(b"\xc1", 5, target, bytes([bits]))
 
     def cmovg(self, target: Gpr, source: Gpr | Mem) -> None:
         """Moves where the last comparison found greater, signed."""

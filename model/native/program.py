@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from model.native.direct import Direct
 from model.native.network import Network
 from model.native.outline import Outline
+from model.native.packed import Limits
 from model.program import Row, Texts
 from model.programs.costs import costs, filler
 from model.programs.packing import cut
@@ -38,6 +40,8 @@ class NativeProgram:
         # A table of segments that has but one.
         self._refuses_pairs = outline.pad_id is None and network.segment_step > 0 \
             and len(network.places) <= network.segment_step
+        self._direct = Direct(network, self._labels, Limits(
+            card["id_bytes"], self._max_tokens, self.token_cap, self._refuses_pairs))
 
     def run(self, rows: Sequence[Row]) -> np.ndarray:
         texts = rows if isinstance(rows, Texts) else Texts.of(rows) if rows else None
@@ -45,6 +49,11 @@ class NativeProgram:
             return self._run(texts)
         found = [self._run(Texts.of(part)) for part in cut(list(rows), self.token_cap)]
         return np.concatenate([np.empty((0, self._labels), dtype=np.float32), *found])
+
+    def run_packed(self, texts: int, body: bytes) -> bytes | None:
+        """What `run` makes of a body as packed.py tells, in bytes; None where something is wrong
+        with it or with the logits: `run` says what."""
+        return self._direct.run(texts, body)
 
     def warm(self) -> None:
         """Touches all memory that a batch uses; there is nothing to compile."""

@@ -39,12 +39,24 @@ class Tape:
     """Steps (label of a kernel, its block) that `run` goes through; forks may run it too."""
 
     def __init__(self, code: Executable, steps: list[tuple[str, np.ndarray]]) -> None:
-        self._held = code, steps  # what the words point at
-        self._words = np.array([word for label, block in steps
-                                for word in (code.address(label), block.ctypes.data)] + [0],
-                               dtype=np.int64)
-        self._address = self._words.ctypes.data
-        self._run = code.function(RUN)
+        self._begin(code.function(RUN), (code, steps),
+                    np.array([word for label, block in steps
+                              for word in (code.address(label), block.ctypes.data)] + [0],
+                             dtype=np.int64))
+
+    @classmethod
+    def joined(cls, first: Tape, *others: Tape) -> Tape:
+        """One that runs these one after the other."""
+        tape = cls.__new__(cls)
+        tapes = (first, *others)
+        tape._begin(first._run, tapes, np.concatenate([
+            *(part._words[:-1] for part in tapes), first._words[-1:]]))
+        return tape
+
+    def _begin(self, run: Callable[[int], None], held: Any, words: np.ndarray) -> None:
+        """`held` is what the words, int64 with a 0 at the end, point at."""
+        self._run, self._held, self._words = run, held, words
+        self._address = words.ctypes.data
 
     def run(self) -> None:
         self._run(self._address)
