@@ -32,6 +32,8 @@ _ENGINE_HELLO = struct.Struct("<BHQIH")  # kind, index, incarnation, generation,
 _COST = struct.Struct("<IId")           # texts, tokens, ms
 # Of a batch come its rows' sizes in bytes, u32, their splits, u32, and the ids of all.
 _BATCH = struct.Struct("<QB")           # batch, priority
+# What an engine reads and writes once a batch: an enumeration's members are found slowly.
+_BATCH_KIND, _DONE_KIND = int(Type.BATCH), int(Type.DONE)
 _BATCH_HEAD = struct.Struct(_HEADER.format + _BATCH.format[1:])
 BATCH_HEAD_BYTES = _BATCH_HEAD.size
 _DONE = struct.Struct("<QIHI")          # batch, µs, classes, padding
@@ -144,7 +146,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def encode_done(done: Done, rows: int) -> bytes:
-    return _DONE_HEAD.pack(Type.DONE, VERSION, rows, done.batch, min(done.infer_us, 0xFFFFFFFF),
+    return _DONE_HEAD.pack(_DONE_KIND, VERSION, rows, done.batch, min(done.infer_us, 0xFFFFFFFF),
                            done.classes, done.padding) + done.logits
 
 
@@ -193,7 +195,7 @@ def read_batch_head(data: bytes) -> tuple[int, int] | None:
     if len(data) < BATCH_HEAD_BYTES:
         return None
     kind, version, rows, batch, priority = _BATCH_HEAD.unpack_from(data)
-    if kind != Type.BATCH or version != VERSION or priority not in (HIGH, LOW):
+    if kind != _BATCH_KIND or version != VERSION or priority not in (HIGH, LOW):
         return None
     return batch, rows
 
