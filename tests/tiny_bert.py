@@ -26,7 +26,7 @@ def make_model(labels: int = 3, seed: int = 1, dtype: type = np.float32,
             values = 1 + 0.2 * values
         weights[name] = values.astype(dtype)
     card = {"family": "bert", "labels": [f"l{number}" for number in range(labels)],
-            "settings": settings, "max_tokens": family.positions(settings),
+            "settings": settings, "max_tokens": family.positions(settings), "id_bytes": 2,
             "vocab_size": settings["vocab"], "precision": "fp32"}
     return card, file_bytes(weights)
 
