@@ -18,12 +18,13 @@ from typing import Protocol
 from bench.schedule_trace import Asked
 from model.grid import bucket, buckets
 from server.costs import CostModel
-from server.dispatch import RunBatch, SendNotes, SendRefused, SendResults, SendState
+from server.dispatch import (Policy, RunBatch, SendNotes, SendRefused, SendResults,
+                             SendState)
 from server.inflight import Finish, InFlight, Limits, SendCancel, SendGroups
 from server.jobqueue import BATCH_CAP_MS
 from server.messages import CPU, HIGH, LOW, Done, EngineHello, Refused, Results, Row
 from server.returns import Returns
-from server.scheduler import Policy, Scheduler
+from server.scheduler import Scheduler
 
 MAX_JOBS = 10_000
 CLASSES = 2

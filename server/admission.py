@@ -9,6 +9,7 @@ done so late that it may be past --max-age-s: to begin it would be work for noth
 import math
 from dataclasses import dataclass
 
+from server.blocks import Block
 from server.dispatch import Policy, Source
 from server.jobqueue import JobQueue
 from server.messages import CPU, Group, Reason, Refusal
@@ -66,6 +67,14 @@ def is_let_in(queue: JobQueue, policy: Policy, group: Group, drain: float) -> bo
         and queue.count + 1 <= CONNECTION_SHARE * policy.max_jobs \
         and queue.size_bytes + len(jobs[0].ids) <= policy.max_bytes \
         or any(job.sends > 1 for job in jobs)
+
+
+def are_let_in(queue: JobQueue, policy: Policy, block: Block, drain: float) -> bool:
+    """Whether `is_let_in` holds for each job of a block, surely."""
+    high_ms, low_ms = queue.backlog_ms
+    return (high_ms + low_ms + block.cost_ms) * drain <= policy.max_wait_ms \
+        and queue.count + len(block.jobs) <= CONNECTION_SHARE * policy.max_jobs \
+        and queue.size_bytes + len(block.lone.ids) <= policy.max_bytes
 
 
 def _is_full(queue: JobQueue, policy: Policy, group: Group, waiting: int) -> bool:

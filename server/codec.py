@@ -10,18 +10,23 @@ fit.
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import isnan
 
 from server.actions import Answer
+from server.dispatch import Answered
 from server.held import Lone
-from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, VERSION, Batch, Cancel,
-                             Done, EngineHello, Failed, FrontHello, Group, Job, Jobs, MessageError,
-                             Note, Notes, PackedBatch, Refusal, Refused, Result, Results, State,
-                             Type)
+from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, RESULT_OK, VERSION, Batch,
+                             Cancel, Done, EngineHello, Failed, FrontHello, Group, Job, Jobs,
+                             LoneJobs, MessageError, Note, Notes, PackedBatch, Refusal, Refused,
+                             Result, Results, State, Type)
 
 _HEADER = struct.Struct("<HHI")
 _GROUP = struct.Struct("<QQdBII")       # group, connection, deadline, priority, count, here
 _JOB = struct.Struct("<QIIIBB")         # job, tokens, split, ids' bytes, deaths, sends
 _GROUP_OF_ONE = struct.Struct(_GROUP.format + _JOB.format[1:])
+# group, connection, deadline, priority, job, tokens, split, ids' bytes, deaths, sends; the ids of
+# all come after the last of them.
+_LONE = struct.Struct("<QQdBQIIIBB")
 _RESULT = struct.Struct("<QBBHHIIH")    # job, status, kind, engine, batch size, µs, µs, classes
 _REFUSED = struct.Struct("<QBI")        # group, reason, retry ms
 _NOTE = struct.Struct("<QB")            # job, deaths
@@ -96,25 +101,44 @@ def encode_jobs(groups: Iterable[Group]) -> list[bytes]:
 
 def encode_lone(requests: Sequence[Lone]) -> list[bytes]:
     """As `encode_jobs`, of requests that have one text each: most turns' message in one piece."""
-    pack, parts, size = _GROUP_OF_ONE.pack, [b""], _HEADER.size + _GROUP_OF_ONE.size * len(requests)
+    pack, count = _LONE.pack, len(requests)
+    parts, runs = [_HEADER.pack(Type.LONE, VERSION, count)], []
     for one in requests:
         ids = one.ids
-        size += len(ids)
-        parts += (pack(one.group, one.connection, one.deadline, one.priority, 1, 1, one.job,
-                       one.tokens, one.split, len(ids), one.deaths, one.sends), ids)
-    if size > LIMIT_BYTES:
-        return encode_jobs(requests)
-    parts[0] = _HEADER.pack(Type.JOBS, VERSION, len(requests))
-    return [b"".join(parts)]
+        parts.append(pack(one.group, one.connection, one.deadline, one.priority, one.job,
+                          one.tokens, one.split, len(ids), one.deaths, one.sends))
+        runs.append(ids)
+    parts += runs
+    message = b"".join(parts)
+    return [message] if len(message) <= LIMIT_BYTES else encode_jobs(requests)
 
 
 def encode_results(results: Iterable[Result]) -> list[bytes]:
+    return cut_results(pack_results(results))
+
+
+def cut_results(packed: Sequence[bytes]) -> list[bytes]:
+    """Messages of what the next two functions give."""
+    return _cut(Type.RESULTS, packed)
+
+
+def pack_results(results: Iterable[Result]) -> list[bytes]:
     pack, most = _RESULT.pack, 0xFFFFFFFF
-    return _cut(Type.RESULTS, [
+    return [
         pack(r.job, r.status, r.kind, r.engine, r.batch_size,
              r.queue_us if r.queue_us < most else most, r.infer_us if r.infer_us < most else most,
              len(r.logits) // 4) + r.logits
-        for r in results])
+        for r in results]
+
+
+def pack_answered(answered: Answered) -> list[bytes]:
+    """As `pack_results`, of jobs that differ by their numbers and logits alone."""
+    _, jobs, kind, engine, batch_size, queue_us, infer_us, width, logits = answered
+    most = 0xFFFFFFFF
+    alike = _RESULT.pack(0, RESULT_OK, kind, engine, batch_size, min(queue_us, most),
+                         min(infer_us, most), width // 4)[8:]
+    return [job.to_bytes(8, "little") + alike + logits[at:at + width]
+            for job, at in zip(jobs, range(0, len(logits), width))]
 
 
 def encode_cancel(jobs: Sequence[int]) -> list[bytes]:
@@ -140,9 +164,15 @@ def encode_batch(batch: Batch) -> bytes:
     for row in batch.rows:
         ids.append(row.ids)
         splits.append(row.split)
+    return encode_packed(PackedBatch(batch.batch, batch.priority, list(map(len, ids)), splits,
+                                     b"".join(ids)))
+
+
+def encode_packed(batch: PackedBatch) -> bytes:
+    sizes, splits = batch.sizes, batch.splits
     return b"".join((
-        _HEADER.pack(Type.BATCH, VERSION, len(ids)), _BATCH.pack(batch.batch, batch.priority),
-        struct.pack(f"<{2 * len(ids)}I", *map(len, ids), *splits), *ids))
+        _HEADER.pack(Type.BATCH, VERSION, len(sizes)), _BATCH.pack(batch.batch, batch.priority),
+        struct.pack(f"<{2 * len(sizes)}I", *sizes, *splits), batch.ids))
 
 
 def encode_done(done: Done, rows: int) -> bytes:
@@ -248,6 +278,16 @@ def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
     return Jobs(groups), at
 
 
+def _read_lone(data: bytes, count: int) -> tuple[LoneJobs, int]:
+    at = _HEADER.size + _LONE.size * count
+    if not count or at > len(data):
+        raise MessageError(f"{count} lone jobs in {len(data)} bytes")
+    lone = LoneJobs(*zip(*_LONE.iter_unpack(data[_HEADER.size:at])), data[at:])
+    if max(lone.priorities) > LOW or any(map(isnan, lone.deadlines)):
+        raise MessageError(f"lone jobs: priorities {set(lone.priorities)}, or a deadline is none")
+    return lone, at + sum(lone.sizes)
+
+
 def _read_results(data: bytes, count: int) -> tuple[Results, int]:
     results, at = [], _HEADER.size
     read, head_size, size = _RESULT.unpack_from, _RESULT.size, len(data)
@@ -331,4 +371,5 @@ _READERS = {
     Type.JOBS: _read_jobs, Type.CANCEL: _read_cancel, Type.RESULTS: _read_results,
     Type.REFUSED: _read_refused, Type.NOTE: _read_notes, Type.STATE: _read_state,
     Type.BATCH: _read_batch, Type.DONE: _read_done, Type.FAILED: _read_failed,
+    Type.LONE: _read_lone,
 }

@@ -1,9 +1,10 @@
 """What the scheduler tells its dispatcher to do, and what it was told by the operator (pure)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from server.messages import Batch, Note, Refusal, Result, State
+from server.messages import Batch, Note, PackedBatch, Refusal, Result, State
 
 Source = tuple[int, int]
 
@@ -24,12 +25,27 @@ class Policy:
 class RunBatch(NamedTuple):
     engine: int
     incarnation: int
-    batch: Batch
+    batch: Batch | PackedBatch
 
 
 class SendResults(NamedTuple):
     source: Source
     results: list[Result]
+
+
+class Answered(NamedTuple):
+    """Results of jobs of one source that came and ran together; `queue_us` is each one's, `logits`
+    float32 [jobs, C] as bytes, `width` of them for each job."""
+
+    source: Source
+    jobs: Sequence[int]
+    kind: int
+    engine: int
+    batch_size: int
+    queue_us: int
+    infer_us: int
+    width: int
+    logits: bytes
 
 
 class SendRefused(NamedTuple):

@@ -12,12 +12,13 @@ from select import EPOLLIN, EPOLLOUT, epoll
 
 from server import codec, link, log
 from server.cache import share_out
+from server.dispatch import (Answered, Measured, Policy, RunBatch, SendNotes, SendRefused,
+                             SendResults, SendState)
 from server.messages import (ENGINE_KINDS, HIGH, Cancel, Done, EngineHello, Failed, FrontHello,
-                             Jobs, MessageError, Note, Refusal, Result)
+                             Jobs, LoneJobs, MessageError, Note, PackedBatch, Refusal)
 from server.metrics import UP
 from server.processes import ChildSpec, arm
-from server.scheduler import (Measured, Policy, RunBatch, Scheduler, SendNotes, SendRefused,
-                              SendResults, SendState)
+from server.scheduler import Scheduler
 from server.wakeups import Wakeups
 
 # How long a turn may wait: the page's lease needs a sign of life more often than it ends.
@@ -35,7 +36,7 @@ class _Peer:
     front: tuple[int, int] | None = None
     engine: tuple[int, int] | None = None
     kind: int = 0
-    results: list[Result] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     is_watched_for_room: bool = False
@@ -144,6 +145,9 @@ class Dispatcher:
     def _take(self, peer: _Peer, message: object, now: float) -> None:
         scheduler = self.scheduler
         if peer.front is not None:
+            if isinstance(message, LoneJobs):
+                scheduler.lone(peer.front, message, now)
+                return
             if isinstance(message, Jobs):
                 scheduler.jobs(peer.front, message.groups, now)
                 return
@@ -205,8 +209,10 @@ class Dispatcher:
         measured: list[Measured] = []
         for action in self.scheduler.take_actions(now):
             if isinstance(action, RunBatch):
+                batch = action.batch
                 self._say(self.engines[action.engine, action.incarnation],
-                          codec.encode_batch(action.batch))
+                          codec.encode_packed(batch) if isinstance(batch, PackedBatch)
+                          else codec.encode_batch(batch))
             elif isinstance(action, Measured):
                 measured.append(action)
             elif isinstance(action, SendState):
@@ -234,7 +240,7 @@ class Dispatcher:
             for message in codec.encode_notes(peer.notes) + codec.encode_refused(peer.refusals):
                 self._say(peer, message)
             peer.notes, peer.refusals = [], []
-        for message in codec.encode_results(peer.results):
+        for message in codec.cut_results(peer.results):
             self._say(peer, message)
         peer.results = []
 
@@ -250,9 +256,11 @@ class Dispatcher:
             self.epoll.modify(peer.link, EPOLLIN | (EPOLLOUT if wanted else 0))
 
 
-def _collect(peer: _Peer, action: SendResults | SendRefused | SendNotes) -> None:
-    if isinstance(action, SendResults):
-        peer.results += action.results
+def _collect(peer: _Peer, action: Answered | SendResults | SendRefused | SendNotes) -> None:
+    if isinstance(action, Answered):
+        peer.results += codec.pack_answered(action)
+    elif isinstance(action, SendResults):
+        peer.results += codec.pack_results(action.results)
     elif isinstance(action, SendRefused):
         peer.refusals.append(action.refusal)
     else:

@@ -9,7 +9,8 @@ for more only as server.linked says.
 import math
 from collections import deque
 
-from server.costs import SMALLEST_MS, CostModel
+from server.blocks import Block
+from server.costs import CostModel
 from server.messages import HIGH, LOW, ROW_LIMIT_BYTES
 from server.turns import JOINED, QUEUED, RUNNING, Entry, Turns
 
@@ -60,6 +61,21 @@ class JobQueue:
             self._suspects_ms += entry.cost_ms
         else:
             self._turns[priority].put(entry)
+
+    def put_block(self, block: Block) -> bool:
+        """Queues a block; False, and nothing is queued, where one of its connections has more."""
+        if not self._turns[LOW].put_block(block):
+            return False
+        count = len(block.jobs)
+        self.count += count
+        self._counts[LOW] += count
+        self.size_bytes += len(block.lone.ids)
+        self.backlog_ms[LOW] += block.cost_ms
+        return True
+
+    def expand(self, block: Block) -> None:
+        """Tells the jobs of a queued block apart."""
+        self._turns[LOW].expand(block)
 
     def discount(self, entry: Entry) -> None:
         """A queued job is queued no more; whoever meets it in the queue passes it by."""
@@ -159,10 +175,6 @@ class JobQueue:
 
         With several engines idle each takes its share, so that two texts run side by side.
         """
-        if share == 1.0 and self._counts[LOW] == self.count <= rows:
-            entries = self._choose_all(costs, min(cap_ms, LONG_MS))
-            if entries:
-                return entries
         first = self.first_class()
         left_ms = sum(self.backlog_ms) * share
         entries: list[Entry] = []
@@ -175,29 +187,56 @@ class JobQueue:
             self._account(priority, spent_ms, self._counts[LOW] > 0)
         return entries
 
-    def _choose_all(self, costs: CostModel, limit_ms: float) -> list[Entry]:
-        """All that waits, at once; none where `_gather` might leave something, or has more to
-        look at. Most batches are such: a free engine, and few short texts of as many clients."""
-        count, turns = self.count, self._turns[LOW]
-        if self.size_bytes + ROW_OVERHEAD_BYTES * count > ROW_LIMIT_BYTES:
+    def choose_blocks(self, costs: CostModel, rows: int, share: float,
+                      cap_ms: float) -> list[Block]:
+        """As `choose`, where all that waits is in blocks and could make one batch; none where
+        `choose` might leave something of it for other reasons than its share. Most batches are
+        such: a free engine, and few short texts of as many clients."""
+        count = self.count
+        if self._counts[LOW] != count or count > rows \
+                or self.size_bytes + ROW_OVERHEAD_BYTES * count > ROW_LIMIT_BYTES:
             return []
-        entries = turns.lone()
-        tokens, spent_ms = 0, 0.0
-        for entry in entries:
-            if entry.twins is not None:
+        blocks = self._turns[LOW].blocks()
+        texts = tokens = 0
+        for block in blocks:
+            if block.costs is not costs:
                 return []
-            tokens += entry.tokens
-            spent_ms += entry.cost_ms
-        # Fewer than all of them wait in turn where some are suspects, and they add more than was
-        # counted where they came before costs were known.
-        if len(entries) != count or costs.most_ms(count, tokens) >= limit_ms \
-                or costs.share_ms(tokens, count) > spent_ms + SMALLEST_MS * count:
+            texts += len(block.jobs)
+            tokens += block.tokens
+        # Fewer than all of them wait in turn where some are suspects.
+        if texts != count or costs.most_ms(count, tokens) >= min(cap_ms, LONG_MS):
             return []
-        turns.take_lone(entries)
-        self.count = self.size_bytes = self._counts[LOW] = 0
-        self.backlog_ms[LOW] = self._suspects_ms = 0.0
-        self._account(LOW, spent_ms, False)
-        return entries
+        if share == 1.0:
+            self._turns[LOW].take_blocks(blocks)
+        else:
+            blocks = self._take_share(blocks, costs, share)
+        spent_ms = left = 0
+        for block in blocks:
+            spent_ms += block.cost_ms
+            left += len(block.jobs)
+            self.size_bytes -= len(block.lone.ids)
+        self.count -= left
+        self._counts[LOW] -= left
+        self.backlog_ms[LOW] = self.backlog_ms[LOW] - spent_ms if self.count else 0.0
+        self._account(LOW, spent_ms, self.count > 0)
+        return blocks
+
+    def _take_share(self, blocks: list[Block], costs: CostModel, share: float) -> list[Block]:
+        """Takes jobs in turn while each brings the batch nearer to its share, one at least."""
+        left_ms, taken = self.backlog_ms[LOW] * share, []
+        for block in blocks:
+            count = 0
+            for tokens in block.lone.tokens:
+                adds_ms = costs.share_ms(tokens)
+                if adds_ms > 2 * left_ms and (count or taken):
+                    break
+                left_ms -= adds_ms
+                count += 1
+            if count:
+                taken.append(count)
+            if count < len(block.jobs):
+                break
+        return [self._turns[LOW].take_of_block(count) for count in taken]
 
     def choose_of(self, priority: int, costs: CostModel, rows: int, share: float, now: float,
                   has_low: bool) -> list[Entry]:

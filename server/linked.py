@@ -2,8 +2,10 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from server.blocks import Block
 from server.messages import CPU, ROW_LIMIT_BYTES, EngineHello
 from server.turns import Entry
 
@@ -15,19 +17,36 @@ MOST_HELD, FEWEST_HELD = 0.4, 4
 BACK = 0.8
 
 
-@dataclass(slots=True, eq=False)
 class Run:
     """A batch at an engine, sent at `sent_at` in monotonic seconds; its `priority` is the lane
-    where engines have lanes. `cost_ms` is what the batch takes, `work_ms` the sum of what its jobs
-    add to one."""
+    where engines have lanes. `cost_ms` is what the batch takes, `work_ms` the sum of what its
+    `texts` jobs add to one. It is of `blocks`, or of jobs that were told apart before."""
 
-    number: int
-    entries: list[Entry]
-    tokens: int
-    cost_ms: float
-    work_ms: float
-    priority: int
-    sent_at: float
+    __slots__ = ("number", "texts", "tokens", "cost_ms", "work_ms", "priority", "sent_at",
+                 "blocks", "_entries")
+
+    def __init__(self, number: int, jobs: Sequence[Entry] | Sequence[Block], texts: int,
+                 tokens: int, cost_ms: float, work_ms: float, priority: int,
+                 sent_at: float) -> None:
+        self.number, self.texts, self.tokens = number, texts, tokens
+        self.cost_ms, self.work_ms = cost_ms, work_ms
+        self.priority, self.sent_at = priority, sent_at
+        self.blocks, self._entries = (jobs, None) if type(jobs[0]) is Block else ((), jobs)
+
+    @property
+    def is_of_blocks(self) -> bool:
+        """Whether nothing has happened to any one of its jobs."""
+        for block in self.blocks:
+            if block.entries is not None:
+                return False
+        return self._entries is None
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The jobs one by one."""
+        if self._entries is None:
+            self._entries = [entry for block in self.blocks for entry in block.expand()]
+        return self._entries
 
 
 @dataclass(slots=True, eq=False)

@@ -1,10 +1,12 @@
 """What messages between fronts, dispatcher and engines say; server/codec.py has their bytes."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-VERSION = 3
+VERSION = 4
 LIMIT_BYTES = 65536
 # Room for headers beside the largest row; the loader caps max_tokens and labels by it.
 ROW_LIMIT_BYTES = 60_000
@@ -37,6 +39,7 @@ class Type(IntEnum):
     BATCH = 9
     DONE = 10
     FAILED = 11
+    LONE = 12
 
 
 class Reason(IntEnum):
@@ -77,6 +80,50 @@ class Group:
 @dataclass(slots=True)
 class Jobs:
     groups: list[Group]
+
+
+@dataclass(slots=True)
+class LoneJobs:
+    """Groups of one job each, column by column; `ids` of all one after the other, `sizes` their
+    bytes."""
+
+    groups: Sequence[int]
+    connections: Sequence[int]
+    deadlines: Sequence[float]
+    priorities: Sequence[int]
+    jobs: Sequence[int]
+    tokens: Sequence[int]
+    splits: Sequence[int]
+    sizes: Sequence[int]
+    deaths: Sequence[int]
+    sends: Sequence[int]
+    ids: bytes
+
+    def is_plain(self) -> bool:
+        """Whether nothing but their texts and where they come from distinguishes them: all are low,
+        have no deadline, and are sent for the first time."""
+        count = len(self.jobs)
+        return self.priorities.count(LOW) == self.deadlines.count(math.inf) \
+            == self.sends.count(1) == self.deaths.count(0) == count
+
+    def as_groups(self) -> list[Group]:
+        """The same as groups."""
+        groups, at = [], 0
+        for (group, connection, deadline, priority, job, tokens, split, size, deaths, sends) in zip(
+                self.groups, self.connections, self.deadlines, self.priorities, self.jobs,
+                self.tokens, self.splits, self.sizes, self.deaths, self.sends):
+            groups.append(Group(group, connection, priority, deadline, 1, [
+                Job(job, tokens, split, deaths, sends, self.ids[at:at + size])]))
+            at += size
+        return groups
+
+    def cut(self, count: int) -> tuple["LoneJobs", "LoneJobs"]:
+        """The first `count` groups, and the others."""
+        columns = (self.groups, self.connections, self.deadlines, self.priorities, self.jobs,
+                   self.tokens, self.splits, self.sizes, self.deaths, self.sends)
+        at = sum(self.sizes[:count])
+        return (LoneJobs(*[column[:count] for column in columns], self.ids[:at]),
+                LoneJobs(*[column[count:] for column in columns], self.ids[at:]))
 
 
 @dataclass(slots=True)

@@ -84,8 +84,8 @@ class Pool:
     def learn(self, engine: LinkedEngine, run: Run, infer_ms: float, now: float) -> None:
         """A batch was answered that the engine computed for `infer_ms`."""
         kind = engine.hello.kind
-        self.costs[kind].observe(len(run.entries), run.tokens, infer_ms)
+        self.costs[kind].observe(run.texts, run.tokens, infer_ms)
         self._paces[kind].observe(run.work_ms * self._speed_of(kind),
                                   1e3 * (now - max(run.sent_at, engine.free_at)), run.cost_ms)
         self._set_drain()
-        engine.free_at, engine.last_texts, engine.last_ms = now, len(run.entries), infer_ms
+        engine.free_at, engine.last_texts, engine.last_ms = now, run.texts, infer_ms

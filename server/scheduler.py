@@ -1,4 +1,4 @@
-"""The dispatcher's order: who is admitted, who runs what next, who is blamed (pure).
+"""The dispatcher's order: who is admitted, who is answered, who is blamed (pure).
 
 Events come in as method calls with `now` in monotonic seconds; `take_actions` gives what to send.
 The scheduler owns nothing whose loss matters: every job is held by its front, which sends it again
@@ -10,40 +10,27 @@ on. Only the master knows the cause; until its verdict the death is unjudged, an
 deaths, judged or not, waits. A verdict of fault counts against the batch's jobs and is noted to
 their fronts; three, and the front answers for it.
 
-While a GPU engine serves, it has all the work and CPU engines are parked: they get suspects only.
-Each class has a lane there, with one batch that runs and one ahead, so a high job is given out at
-once whatever the low lane holds; only where high has had its share it waits for a low batch. As
-soon as none does they have it all. A GPU engine's death speaks against its device, not against
-texts: what it ran is for CPU engines from then on, unblamed.
+A GPU engine's death speaks against its device, not against texts: what it ran is for CPU engines
+from then on, unblamed.
 """
 
 import math
 from collections.abc import Sequence
 
-from server.admission import is_let_in, refusal, work_of
-from server.dispatch import (Measured, Policy, RunBatch, SendNotes, SendRefused, SendResults,
-                             SendState, Source)
-from server.jobqueue import BATCH_CAP_MS, JobQueue
-from server.linked import LinkedEngine, Run
+from server.admission import are_let_in, is_let_in, refusal, work_of
+from server.blocks import Block, answers_of
+from server.dispatch import (Measured, Policy, SendNotes, SendRefused, SendResults, SendState,
+                             Source)
+from server.filling import Filling
+from server.jobqueue import JobQueue
+from server.linked import Run
 from server.messages import (CPU, FAULTS_TO_BLAME, GPU, HIGH, LOW, NO_BATCH, RESULT_OK,
-                             SENDS_BEFORE_ALONE, Batch, Done, EngineHello, Failed, Group, Note,
+                             SENDS_BEFORE_ALONE, Done, EngineHello, Failed, Group, LoneJobs, Note,
                              Result, State)
 from server.news import News
 from server.pool import Pool
 from server.sharing import Sharing, waiting_for
 from server.turns import GONE, HELD, QUEUED, RUNNING, Entry
-
-# Below this the gap between two batches shows, so a second one is sent ahead; to a GPU always. Not
-# to a longer one, for what is sent ahead meets no company: where 32 clients of a small model wait
-# for their answers, batches were half as large and 7-10 % fewer requests were served.
-SHORT_BATCH_MS = 1.5
-# A parked engine has given its memory back: its first batch takes about twice as long, and those
-# who wait have waited for a GPU before.
-COLD_CAP_MS = BATCH_CAP_MS / 2
-# Where jobs wait for longer than a batch takes anyway, larger ones get 6 % more done; but not while
-# high jobs come, which wait for one batch, or came within so many seconds.
-DEEP_CAP_MS = 3 * BATCH_CAP_MS
-HIGH_NEAR_S = 5.0
 
 
 class Scheduler:
@@ -57,15 +44,13 @@ class Scheduler:
         self.recomputed = 0
         self.sharing = Sharing(policy.cache_bytes)
         self._queue = JobQueue(policy.high_share)
-        self._by_source: dict[Source, dict[int, Entry]] = {}
+        self._by_source: dict[Source, dict[int, Entry | Block]] = {}
         self._parts: dict[tuple[Source, int], Group] = {}
         self._unjudged: dict[tuple[int, int], list[Entry]] = {}
         self._verdicts: dict[tuple[int, int], bool] = {}
-        self._next_batch = 1
-        self._high_came_at = -math.inf
         self._order = 0
         self._news = News(policy)
-        self._held_until = math.inf
+        self._filling = Filling(self.pool, self._queue)
         self._actions: list[object] = []
 
     # ---- fronts -------------------------------------------------------------------------
@@ -77,7 +62,10 @@ class Scheduler:
         self._news.forget()
 
     def front_gone(self, source: Source) -> None:
-        for entry in list(self._by_source.pop(source, {}).values()):
+        held = self._by_source.pop(source, {})
+        for block in {block for block in held.values() if type(block) is Block}:
+            self._expand(block)
+        for entry in list(held.values()):
             self._end(entry)
         for key in [key for key in self._parts if key[0] == source]:
             del self._parts[key]
@@ -97,9 +85,42 @@ class Scheduler:
             else:
                 self._admit(source, held, group, now)
 
+    def lone(self, source: Source, lone: LoneJobs, now: float) -> None:
+        """As `jobs`, of groups of one job each; they stay together while nothing distinguishes
+        them."""
+        held = self._by_source.get(source)
+        if held is not None and not self._is_block(source, held, lone, now):
+            self.jobs(source, lone.as_groups(), now)
+
+    def _is_block(self, source: Source, held: dict[int, Entry | Block], lone: LoneJobs,
+                  now: float) -> bool:
+        """Queues them as one; False, and nothing is queued, where one might fare as no other."""
+        pool, queue = self.pool, self._queue
+        if self.sharing.is_on or self._parts or pool.gpus or not lone.is_plain() \
+                or not held.keys().isdisjoint(lone.jobs):
+            return False
+        block = Block(source, held, lone, pool.costs[CPU], now, self._order + 1)
+        places = dict.fromkeys(lone.jobs, block)
+        if len(places) < len(block.jobs) or not are_let_in(queue, self.policy, block, pool.drain) \
+                or not queue.put_block(block):
+            return False
+        held.update(places)
+        self._order += len(places)
+        return True
+
+    def _expand(self, block: Block) -> None:
+        """Something happens to one of its jobs."""
+        if block.where == QUEUED:
+            self._queue.expand(block)
+        else:
+            block.expand()
+
     def cancel(self, source: Source, jobs: Sequence[int]) -> None:
+        held = self._by_source.get(source, {})
         for job in jobs:
-            entry = self._by_source.get(source, {}).get(job)
+            if type(held.get(job)) is Block:
+                self._expand(held[job])
+            entry = held.get(job)
             if entry is not None:
                 self._end(entry)
         cancelled = set(jobs)
@@ -109,7 +130,7 @@ class Scheduler:
 
     def _admit(self, source: Source, held: dict[int, Entry], group: Group, now: float) -> None:
         if group.priority == HIGH:
-            self._high_came_at = now
+            self._filling.high_came_at = now
         sharing, queue, pool = self.sharing, self._queue, self.pool
         hits = sharing.take_hits(group) if sharing.is_on else ()
         if not is_let_in(queue, self.policy, group, pool.drain) and sharing.adds_work(group):
@@ -203,12 +224,15 @@ class Scheduler:
         if run is None or engine.ahead_of(run):
             return False
         width = 4 * done.classes
-        if done.classes != engine.hello.classes or len(done.logits) != width * len(run.entries):
+        if done.classes != engine.hello.classes or len(done.logits) != width * run.texts:
             self.failed(index, incarnation, Failed(done.batch, False, "nonsense"))
             return False
         engine.runs.remove(run)
         self.pool.learn(engine, run, done.infer_us / 1e3, now)
-        self._answer(run, engine.hello.kind, index, done)
+        if run.is_of_blocks:
+            self._actions += answers_of(run, engine.hello.kind, index, done)
+        else:
+            self._answer(run, engine.hello.kind, index, done)
         return True
 
     def _answer(self, run: Run, kind: int, index: int, done: Done) -> None:
@@ -295,7 +319,7 @@ class Scheduler:
 
     def take_actions(self, now: float) -> list[object]:
         """What to send now, in order."""
-        self._fill_engines(now)
+        self._actions += self._filling.fill(now)
         state = self._news.take(self._state, now)
         if state is not None:
             self._actions.append(SendState(state))
@@ -305,7 +329,7 @@ class Scheduler:
     def next_timer(self, now: float) -> float | None:
         """When `take_actions` may have something to send though no event came since its last call;
         None for never."""
-        due = min(self._news.due_at(now), self._held_until)
+        due = min(self._news.due_at(now), self._filling.held_until)
         return None if due == math.inf else due
 
     def _state(self) -> State:
@@ -318,78 +342,3 @@ class Scheduler:
     def engines(self) -> list[tuple[int, int]]:
         """(index, incarnation) of every engine that is linked."""
         return list(self.pool.engines)
-
-    def _fill_engines(self, now: float) -> None:
-        pool, queue = self.pool, self._queue
-        self._held_until = math.inf
-        if not (queue.count or pool.gpus):
-            return
-        while pool.gpus and any([self._fill_lane(engine, place, depth, now) for depth in (0, 1)
-                                 for engine in pool.gpus for place in (0, 1)]):
-            pass
-        are_parked = bool(pool.gpus)
-        for depth in (0, 1):
-            for engine in pool.engines.values():
-                if engine.hello.kind == GPU:
-                    continue
-                engine.is_cold = engine.is_cold or are_parked
-                runs = engine.runs
-                if not queue.count or len(runs) != depth or engine.is_leaving \
-                        or depth and runs[0].cost_ms >= SHORT_BATCH_MS:
-                    continue
-                rows, serving = engine.most_rows, pool.serving
-                idle = sum([not other.runs for other in serving])
-                if depth == 0 and idle == 1 and self._holds(engine, now):
-                    continue
-                entries = queue.choose_suspects(pool.costs[CPU], rows, now)
-                if not entries and not are_parked:
-                    cap_ms = COLD_CAP_MS if engine.is_cold else self._cap_ms(len(serving), now)
-                    entries = queue.choose(pool.costs[CPU], rows, 1 / max(idle, 1), cap_ms, now)
-                self._run(engine, entries, now)
-                if not (queue.count or are_parked):
-                    return
-
-    def _holds(self, engine: LinkedEngine, now: float) -> bool:
-        """Whether the one free CPU engine is kept for those who come back; nobody of high waits."""
-        until = engine.holds_until(self._queue.count)
-        if until <= now or self._queue.first_class() == HIGH:
-            return False
-        self._held_until = min(self._held_until, until)
-        return True
-
-    def _cap_ms(self, engines: int, now: float) -> float:
-        """How long a CPU engine's batch may take. One client's backlog does not count: newcomers
-        go before most of it, and would wait for larger batches of it."""
-        if now - self._high_came_at < HIGH_NEAR_S or sum(self._queue.backlog_ms) <= BATCH_CAP_MS:
-            return BATCH_CAP_MS
-        return min(max(BATCH_CAP_MS, self._queue.ahead_ms(LOW) / engines), DEEP_CAP_MS)
-
-    def _fill_lane(self, engine: LinkedEngine, place: int, depth: int, now: float) -> bool:
-        """Gives the first lane (of the class whose turn it is) or the second a batch where it has
-        `depth`; whether there was one."""
-        priority = self._queue.first_class() if place == 0 else \
-            HIGH + LOW - self._queue.first_class()
-        if not self._queue.count or engine.lane(priority) != depth:
-            return False
-        idle = sum(not gpu.lane(priority) for gpu in self.pool.gpus)
-        entries = self._queue.choose_of(priority, self.pool.costs[GPU], engine.most_rows,
-                                        self.pool.speed / max(idle, 1), now, engine.lane(LOW) > 0)
-        self._run(engine, entries, now)
-        return bool(entries)
-
-    def _run(self, engine: LinkedEngine, entries: list[Entry], now: float) -> None:
-        if not entries:
-            return
-        tokens, work_ms, priority = 0, 0.0, LOW
-        for entry in entries:
-            tokens += entry.tokens
-            work_ms += entry.cost_ms
-            if entry.priority < priority:
-                priority = entry.priority
-        run = Run(self._next_batch, entries, tokens,
-                  self.pool.estimate_ms(engine, len(entries), tokens), work_ms, priority, now)
-        self._next_batch += 1
-        engine.runs.append(run)
-        engine.is_cold = False
-        # An entry has all that a row has.
-        self._actions.append(RunBatch(*engine.key, Batch(run.number, priority, entries)))

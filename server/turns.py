@@ -18,6 +18,10 @@ import heapq
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:       # it is of entries itself
+    from server.blocks import Block
 
 QUEUED, RUNNING, HELD, GONE, JOINED = range(5)
 # Of how many flows each gets its whole share; among more the work that each one has queued counts.
@@ -91,9 +95,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.heads_ms = 0.0
-        self._flows: dict[Hashable, Flow] = {}
-        # Every flow that has a job to give, once.
-        self._due: list[tuple[float, bool, int, Flow]] = []
+        self._flows: "dict[Hashable, Flow | Block]" = {}
+        # Every flow that has a job to give, once; those of a block are one.
+        self._due: "list[tuple[float, bool, int, Flow | Block]]" = []
         self._urgent: list[Place] = []
         self._virtual_ms = 0.0
         self._jumped_ms = 0.0           # by how much jumps are ahead of the others' work
@@ -105,7 +109,7 @@ class Turns:
         place = entry.deadline, entry.order, entry
         if entry.deadline < math.inf:
             heapq.heappush(self._urgent, place)
-        flow = self._flows.get(key)
+        flow = self._flow(key)
         if flow is None:
             cost_ms = entry.cost_ms
             flow = entry.flow = self._flows[key] = Flow(key, self._virtual_ms, place, cost_ms)
@@ -139,7 +143,7 @@ class Turns:
                  more_ms: float = 0.0) -> float:
         """The work that goes before a new job of that connection: a job of each flow, and as much
         of each, up to MOST_SHARERS, as the connection itself has waiting and `more_ms`."""
-        flow = self._flows.get((source, connection))
+        flow = self._flow((source, connection))
         own_ms = more_ms + (flow.waiting_ms if flow is not None else 0.0)
         return self.heads_ms + own_ms * min(len(self._flows), MOST_SHARERS)
 
@@ -149,7 +153,7 @@ class Turns:
 
     def waiting(self, source: tuple[int, int], connection: int) -> int:
         """How many jobs of that connection wait."""
-        flow = self._flows.get((source, connection))
+        flow = self._flow((source, connection))
         return flow.count if flow is not None else 0
 
     def take(self, now: float, slack_s: float, fits: Callable[[Entry], bool]) -> Entry | None:
@@ -170,6 +174,9 @@ class Turns:
         due = self._due
         while due:
             due_ms, _, _, flow = due[0]
+            if type(flow) is not Flow:
+                self.expand(flow)
+                continue
             if due_ms < flow.virtual_ms:            # it paid for a jump
                 heapq.heapreplace(due, self._place(flow))
                 continue
@@ -192,35 +199,74 @@ class Turns:
         self._jumped_ms = 0.0
         return None
 
-    def lone(self) -> list[Entry]:
-        """All jobs that wait, in turn, where each is alone on its connection and none has a
-        deadline; else none."""
-        due = self._due
-        if self._jumped_ms or len(due) != len(self._flows):
-            return []
-        due.sort()                                  # a heap still
-        entries = []
-        for due_ms, _, _, flow in due:
-            deadline, _, entry = flow.jobs[0]
-            if flow.count != 1 or len(flow.jobs) != 1 or deadline != math.inf \
-                    or entry.where != QUEUED or due_ms != flow.virtual_ms:
-                return []
-            entries.append(entry)
-        return entries
+    def put_block(self, block: "Block") -> bool:
+        """Queues a block as `put` would its jobs; False where one of its connections has more, and
+        nothing is queued then."""
+        count, flows = len(block.jobs), self._flows
+        keys = dict.fromkeys(block.keys(), block)
+        if len(keys) < count or not flows.keys().isdisjoint(keys):
+            return False
+        flows.update(keys)
+        block.virtual_ms, block.ticket = self._virtual_ms, self._ticket + 1
+        self._ticket += count
+        self.heads_ms += block.cost_ms
+        heapq.heappush(self._due, (block.virtual_ms, False, block.ticket, block))
+        return True
 
-    def take_lone(self, entries: list[Entry]) -> None:
-        """Takes and discounts what `lone` has just given, as `take` would job by job."""
-        virtual_ms, left = self._virtual_ms, len(entries)
-        for entry in entries:
-            if entry.flow.virtual_ms > virtual_ms:
-                virtual_ms = entry.flow.virtual_ms
-            virtual_ms += entry.cost_ms / (left if left < MOST_SHARERS else MOST_SHARERS)
-            left -= 1
-            entry.flow, entry.where = None, RUNNING
-        self._virtual_ms, self.heads_ms = virtual_ms, 0.0
+    def expand(self, block: "Block") -> None:
+        """The jobs of a queued block take their places one by one, which they have had so far."""
+        self._due.remove((block.virtual_ms, False, block.ticket, block))
+        for number, entry in enumerate(block.expand()):
+            key = entry.source, entry.connection
+            place = entry.deadline, entry.order, entry
+            entry.flow = self._flows[key] = Flow(key, block.virtual_ms, place, entry.cost_ms)
+            self._due.append((block.virtual_ms, False, block.ticket + number, entry.flow))
+        heapq.heapify(self._due)
+
+    def blocks(self) -> "list[Block]":
+        """What waits, in turn, where all of it is in blocks; else nothing."""
+        if self._jumped_ms or self._urgent:
+            return []
+        self._due.sort()                            # a heap still
+        blocks = [waiting for _, _, _, waiting in self._due]
+        for block in blocks:
+            if type(block) is Flow:
+                return []
+        return blocks
+
+    def take_blocks(self, blocks: "list[Block]") -> None:
+        """Takes all that `blocks` has just given. The clock may stand still: who comes next begins
+        at it, whatever it says, and nobody else is there."""
+        for block in blocks:
+            block.where = RUNNING
         self._due.clear()
-        self._urgent.clear()                        # all are gone
         self._flows.clear()
+        self.heads_ms = 0.0
+
+    def take_of_block(self, count: int) -> "Block":
+        """Takes the first `count` jobs of the first block, as `take` would one by one; the block of
+        them."""
+        virtual_ms, _, _, first = self._due[0]
+        if virtual_ms > self._virtual_ms:
+            self._virtual_ms = virtual_ms
+        heapq.heappop(self._due)
+        block = first if count == len(first) else first.split(count)
+        if block is not first:
+            heapq.heappush(self._due, (virtual_ms, False, first.ticket, first))
+        block.where, flows = RUNNING, self._flows
+        for tokens, key in zip(block.lone.tokens, block.keys()):
+            self._virtual_ms += block.costs.share_ms(tokens) / min(len(flows), MOST_SHARERS)
+            del flows[key]
+        self.heads_ms -= block.cost_ms
+        return block
+
+    def _flow(self, key: Hashable) -> Flow | None:
+        """A connection's jobs that wait, told apart from those that came with them."""
+        flow = self._flows.get(key)
+        if flow is not None and type(flow) is not Flow:
+            self.expand(flow)
+            flow = self._flows[key]
+        return flow
 
     def _serve(self, flow: Flow, cost_ms: float) -> None:
         flow.virtual_ms += cost_ms

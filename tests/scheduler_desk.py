@@ -2,8 +2,9 @@
 
 import math
 
+from server.dispatch import Policy, RunBatch
 from server.messages import LOW, Done, EngineHello, Group, Job
-from server.scheduler import Policy, RunBatch, Scheduler
+from server.scheduler import Scheduler
 
 FRONT = (0, 100)
 COSTS = [(1, 10, 1.0), (1, 100, 10.0), (10, 100, 10.0), (10, 1000, 100.0)]   # 0.1 ms a token

@@ -6,10 +6,11 @@ import random
 import pytest
 
 from server import codec
+from server.dispatch import Answered
 from server.held import Lone
-from server.messages import (LIMIT_BYTES, VERSION, Batch, Cancel, Done, EngineHello, Failed,
-                             FrontHello, Group, Job, MessageError, Note, Notes, PackedBatch,
-                             Refusal, Refused, Result, Results, Row, State)
+from server.messages import (GPU, LIMIT_BYTES, RESULT_OK, VERSION, Batch, Cancel, Done, EngineHello,
+                             Failed, FrontHello, Group, Job, LoneJobs, MessageError, Note, Notes,
+                             PackedBatch, Refusal, Refused, Result, Results, Row, State)
 
 
 def random_groups(rng):
@@ -50,13 +51,28 @@ def as_lone(group):
 
 
 def test_codec_lone_requests_travel_as_groups_of_one():
-    rng = random.Random(4)
+    rng, whole = random.Random(4), 0
     for _ in range(50):
         groups = [Group(one.group, one.connection, one.priority, one.deadline, 1, one.jobs[:1])
                   for one in random_groups(rng)]
         messages = codec.encode_lone(list(map(as_lone, groups)))
         assert max(map(len, messages)) <= LIMIT_BYTES
-        assert [one for each in messages for one in codec.decode(each).groups] == groups
+        read = list(map(codec.decode, messages))
+        assert [one for each in read for one in (
+            each.as_groups() if isinstance(each, LoneJobs) else each.groups)] == groups
+        whole += isinstance(read[0], LoneJobs)
+    assert 10 < whole < 50
+
+
+def test_codec_answered_jobs_are_the_results_of_each():
+    rng = random.Random(5)
+    for width in (4, 12):
+        jobs = [rng.getrandbits(64) for _ in range(9)]
+        answered = Answered((0, 1), jobs, GPU, 3, 12, 1 << 40, 70, width, rng.randbytes(9 * width))
+        assert codec.pack_answered(answered) == codec.pack_results([
+            Result(job, RESULT_OK, GPU, 3, 12, 1 << 40, 70,
+                   answered.logits[number * width:(number + 1) * width])
+            for number, job in enumerate(jobs)])
 
 
 def test_codec_answers_are_the_results_or_left_to_the_reader():
@@ -138,6 +154,8 @@ def test_codec_every_cut_and_any_flipped_byte_is_a_message_or_refused():
     rng = random.Random(5)
     samples = [
         *codec.encode_jobs(random_groups(rng))[:1],
+        *codec.encode_lone([as_lone(one) for one in random_groups(rng)
+                            if len(one.jobs[0].ids) < 2000][:3]),
         *codec.encode_results([Result(1, 0, 0, 1, 8, 10, 20, b"\1\2\3\4")]),
         codec.encode_batch(Batch(7, 1, [Row(3, 3, b"abcdef")])),
         codec.encode_done(Done(7, 1000, 2, b"\0" * 16), 2),

@@ -1,5 +1,6 @@
 """The dispatcher's process by hand: links that replace each other, and its word to the master."""
 
+import math
 import os
 from types import SimpleNamespace
 
@@ -7,21 +8,23 @@ import pytest
 
 from server import codec, link
 from server.dispatcher import Dispatcher
-from server.messages import (CACHE, Done, EngineHello, FrontHello, Group, Job, PackedBatch,
+from server.held import Lone
+from server.messages import (CACHE, LOW, Done, EngineHello, FrontHello, Group, Job, PackedBatch,
                              State)
 from server.metrics import Registry
 from server.processes import Control
 
 
-@pytest.fixture
-def desk():
-    """(dispatcher, a way to connect, the master's end of its control)."""
+@pytest.fixture(params=[1])
+def desk(request):
+    """(dispatcher, a way to connect, the master's end of its control); the parameter is how many
+    MiB there are to cache answers."""
     name = f"firebrick-test-{os.getpid()}-{os.urandom(6).hex()}"
     listener = link.listen(name)
     ours, theirs = Control.pair()
     dispatcher = Dispatcher(SimpleNamespace(
         settings=SimpleNamespace(engines=1, max_wait_ms=2000.0, max_age_s=60.0, high_share=0.8,
-                                 cache_mb=1, fronts=1),
+                                 cache_mb=request.param, fronts=1),
         generation=1, incarnation=1, control=theirs, page=Registry(1, 1).page("dispatcher", 0),
         dispatcher_listener=listener))
     links = []
@@ -36,6 +39,15 @@ def desk():
     for end in (*links, *(peer.link for peer in dispatcher.peers.values()), listener, ours, theirs):
         end.close()
     dispatcher.epoll.close()
+
+
+def lone(job):
+    """A front's request of one text, as most are."""
+    one = Lone()
+    one.group, one.connection, one.priority, one.deadline = job + 10, job, LOW, math.inf
+    one.job, one.tokens, one.split, one.ids = job, 2, 2, b"%4d" % job
+    one.sends, one.deaths = 1, 0
+    return one
 
 
 def test_dispatcher_link_replaced_in_the_turn_it_spoke_is_not_read(desk):
@@ -98,3 +110,26 @@ def test_dispatcher_reads_all_that_a_link_has_before_it_acts(desk):
     dispatcher.turn()
     (batch,) = map(codec.decode, engine.receive()[0])
     assert (batch.sizes, batch.ids) == ([5, 5, 5], b"text1text2text3")
+
+
+@pytest.mark.parametrize("desk", [0, 1], indirect=True)
+def test_dispatcher_lone_jobs_are_answered_each_with_its_logits_and_counted(desk):
+    dispatcher, connect, _ = desk
+    front = connect(codec.encode_front_hello(FrontHello(0, 7, 1)))
+    engine = connect(codec.encode_engine_hello(EngineHello(0, 0, 1, 1, 2, [(1, 8, 1.0)])))
+    dispatcher.turn()
+    front.send(*codec.encode_lone([lone(job) for job in range(1, 6)]))
+    dispatcher.turn()
+    (batch,) = map(codec.decode, engine.receive()[0])
+    assert batch.ids == b"".join(lone(job).ids for job in range(1, 6)) and batch.sizes == [4] * 5
+    front.send(*codec.encode_lone([lone(job) for job in range(6, 9)]))
+    dispatcher.turn()
+    logits = [bytes([job]) * 8 for job in range(1, 6)]
+    engine.send(codec.encode_done(Done(batch.batch, 10, 2, b"".join(logits)), 5))
+    dispatcher.turn()
+    results = [result for message in map(codec.decode, front.receive()[0])
+               if not isinstance(message, State) for result in message.results]
+    assert [(result.job, result.logits) for result in results] == list(zip(range(1, 6), logits))
+    assert {(result.kind, result.batch_size, result.infer_us) for result in results} == {(0, 5, 10)}
+    queued = dispatcher.page.histogram("queue_seconds", priority="low")
+    assert sum(queued._values[queued._slot:queued._sum]) == 5

@@ -1,14 +1,11 @@
 """What makes the next batch: class, share, milliseconds and bytes."""
 
 import math
-import random
-
-import pytest
 
 from server.costs import CostModel
 from server.jobqueue import BATCH_CAP_MS, LONG_MS, JobQueue
 from server.messages import HIGH, LOW, ROW_LIMIT_BYTES
-from server.turns import GONE, QUEUED, RUNNING, Entry
+from server.turns import RUNNING, Entry
 
 COSTS = CostModel([(1, 10, 1.0), (1, 100, 10.0), (10, 100, 10.0), (10, 1000, 100.0)])
 
@@ -85,45 +82,3 @@ def test_jobqueue_batch_with_a_guest_is_kept_short_by_who_has_more_waiting():
     for job in range(200, 260):
         queue.put(entry(job, connection=job))
     assert len(choose(queue)) >= BATCH_CAP_MS - 1       # guests among themselves
-
-
-def facts(queue):
-    return [queue.count, queue.size_bytes, queue.first_class(), *queue.backlog_ms,
-            *(queue.ahead_ms(priority, source, 3, 1.0) for priority in (HIGH, LOW)
-              for source in (None, (0, 1)))]
-
-
-def test_jobqueue_whole_queue_taken_at_once_is_what_one_by_one_gives(monkeypatch):
-    """Two queues live through the same; one of them never takes all at once."""
-    chance, taken_at_once = random.Random(7), 0
-    for _ in range(300):
-        one, other = JobQueue(0.8), JobQueue(0.8)
-        monkeypatch.setattr(other, "_choose_all", lambda costs, limit_ms: [])
-        pairs, cost = [], chance.choice((0.1, 1.0, 30.0))
-        for step in range(chance.randrange(1, 60)):
-            what = chance.random()
-            if what < 0.75:
-                given = dict(priority=HIGH if chance.random() < 0.03 else LOW,
-                             tokens=1 + int(chance.random() * 10 * cost),
-                             deadline=step + 3.0 if chance.random() < 0.03 else math.inf,
-                             size=chance.choice((20, 20, 20, 20_000)),
-                             connection=chance.randrange(20))
-                pairs.append((entry(step, **given), entry(step, **given)))
-                is_suspect = chance.random() < 0.02
-                for queue, job in zip((one, other), pairs[-1]):
-                    job.is_alone = is_suspect
-                    queue.put(job)
-            elif what < 0.8 and pairs:
-                for queue, job in zip((one, other), chance.choice(pairs)):
-                    if job.where == QUEUED:
-                        queue.discount(job)
-                        job.where = GONE
-            else:
-                waiting = one.count
-                ours, theirs = ([job.job for job in queue.choose_suspects(COSTS, 30, step)
-                                 or queue.choose(COSTS, 30, 1.0, BATCH_CAP_MS, step)]
-                                for queue in (one, other))
-                assert ours == theirs
-                taken_at_once += waiting == len(ours) > 1
-            assert facts(one) == pytest.approx(facts(other), abs=1e-9)
-    assert taken_at_once > 100

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from server.codec import decode, encode_state
+from server.dispatch import SendRefused, SendState
 from server.inflight import InFlight, Limits
 from server.messages import HIGH, LOW, State
-from server.scheduler import SendRefused, SendState
 from tests.scheduler_desk import Desk
 
 

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from server.dispatch import Measured, RunBatch, SendRefused, SendResults, SendState
+from server.filling import DEEP_CAP_MS, HIGH_NEAR_S
 from server.jobqueue import BATCH_CAP_MS
 from server.messages import HIGH, LOW, Group, Job, Reason
-from server.scheduler import (DEEP_CAP_MS, HIGH_NEAR_S, Measured, RunBatch, SendRefused,
-                              SendResults, SendState)
 from tests.scheduler_desk import FRONT, Desk
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from server.dispatch import SendNotes, SendResults
 from server.messages import Done, Failed
-from server.scheduler import SendNotes, SendResults
 from tests.scheduler_desk import FRONT, Desk
 
 

@@ -4,9 +4,10 @@ import math
 
 import pytest
 
+from server.dispatch import SendNotes, SendRefused, SendResults
+from server.filling import COLD_CAP_MS
 from server.jobqueue import BATCH_CAP_MS
 from server.messages import CPU, GPU, HIGH, LOW, NO_BATCH, Done, EngineHello, Failed, Reason
-from server.scheduler import COLD_CAP_MS, SendNotes, SendRefused, SendResults
 from tests.scheduler_desk import COSTS, Desk
 
 GPU_LIFE = 1000

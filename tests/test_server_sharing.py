@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from server.dispatch import SendNotes, SendRefused, SendResults
 from server.messages import (CACHE, CPU, HIGH, LOW, Done, EngineHello, Failed, Group, Job, Reason)
-from server.scheduler import SendNotes, SendRefused, SendResults
 from tests.scheduler_desk import COSTS, FRONT, Desk
 
 OTHER = (1, 200)

@@ -9,8 +9,8 @@ from server import sharing, supervise
 from server.generation import Generation
 from server.inflight import InFlight
 from server.jobqueue import BATCH_CAP_MS, JobQueue
-from server.messages import CPU, GPU
 from server.linked import LinkedEngine
+from server.messages import CPU, GPU
 from server.scheduler import Scheduler
 from server.turns import RUNNING
 from tests.simulate import front, gpu, master, roles
@@ -40,6 +40,8 @@ def no_incarnation_check() -> Iterator[None]:
 
     with mock.patch.object(Scheduler, "front_hello", hello), \
             mock.patch.object(Scheduler, "jobs", jobs), \
+            mock.patch.object(Scheduler, "lone", lambda self, source, lone, now: self.jobs(
+                source, lone.as_groups(), now)), \
             mock.patch.object(Scheduler, "front_gone", lambda self, source: None), \
             mock.patch.object(roles.Dispatcher, "_take", take):
         yield

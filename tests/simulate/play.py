@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from server.actions import Outcome
+from server.dispatch import Policy
 from server.inflight import Limits
 from server.messages import Row
 from server.orders import Plan
-from server.scheduler import Policy
 from server.supervise import LATE_S
 from tests.simulate import gpu
 from tests.simulate.front import Front

@@ -3,13 +3,15 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from server import codec
+from server.dispatch import (Answered, Policy, RunBatch, SendNotes, SendRefused, SendResults,
+                             SendState)
 from server.inflight import Limits
 from server.leases import due_s
 from server.linked import Run
 from server.messages import (HIGH, LOW, Batch, Cancel, Done, EngineHello, Failed, FrontHello,
-                             Jobs, Notes, Refused, Results, Row)
-from server.scheduler import (Policy, RunBatch, Scheduler, SendNotes, SendRefused, SendResults,
-                              SendState)
+                             Jobs, LoneJobs, Notes, PackedBatch, Refused, Results, Row)
+from server.scheduler import Scheduler
 from server.sharing import waiting_for
 from server.turns import GONE, QUEUED, Entry
 from tests.simulate.world import EOF, End, Process, World, pipe
@@ -115,10 +117,13 @@ class Dispatcher(Process):
                 self.on_first_engine = None
         elif isinstance(message, Jobs):
             scheduler.jobs(who[1:], message.groups, now)
+        elif isinstance(message, LoneJobs):
+            scheduler.lone(who[1:], message, now)
         elif isinstance(message, Cancel):
             scheduler.cancel(who[1:], message.jobs)
         elif isinstance(message, Done):
-            self._note_twins(scheduler.pool.engines[who[1:]].runs)
+            if scheduler.sharing.is_on:
+                self._note_twins(scheduler.pool.engines[who[1:]].runs)
             if not scheduler.done(*who[1:], message, now):
                 self.house.reached["result of an unknown batch"] += 1
                 self._drop(end)
@@ -155,11 +160,27 @@ class Dispatcher(Process):
                     job.priority != entry.priority for job in jobs)
                 reached["answer for twins that are suspects"] += entry.is_alone
 
+    def _run(self, engine: "Engine", batch: Batch | PackedBatch) -> Run:
+        return self.scheduler.pool.engines[engine.index, engine.incarnation].find(batch.batch)
+
+    def _rows(self, engine: "Engine", batch: Batch | PackedBatch) -> Batch:
+        """A batch by rows, whichever way it came to be."""
+        if isinstance(batch, Batch):
+            return batch
+        self.house.reached["batch of blocks"] += 1
+        tokens = [count for block in self._run(engine, batch).blocks
+                  for count in block.lone.tokens]
+        rows, at = [], 0
+        for count, size, split in zip(tokens, batch.sizes, batch.splits):
+            rows.append(Row(count, split, batch.ids[at:at + size]))
+            at += size
+        assert at == len(batch.ids) and len(tokens) == len(batch.splits)
+        return Batch(batch.batch, batch.priority, rows)
+
     def _judge_choice(self, engine: "Engine", batch: Batch) -> None:
         """The oracle of GPUs: none gets what one fell over or two classes at once, and CPU engines
         are parked."""
-        runs = self.scheduler.pool.engines[engine.index, engine.incarnation].runs
-        run = next(run for run in runs if run.number == batch.batch)
+        run = self._run(engine, batch)
         if engine.role == "gpu_engine":
             if len({entry.priority for entry in run.entries}) > 1:
                 self.house.violate("a GPU's batch is of both classes")
@@ -194,21 +215,25 @@ class Dispatcher(Process):
         for action in self.scheduler.take_actions(now):
             if isinstance(action, RunBatch):
                 end = self.by_key["engine", action.engine, action.incarnation]
-                end.send(action.batch)
                 engine = end.peer.owner
-                engine.assigned.append(action.batch)
-                self._judge_choice(engine, action.batch)
+                batch = self._rows(engine, action.batch)
+                end.send(batch)
+                engine.assigned.append(batch)
+                self._judge_choice(engine, batch)
                 if engine.died_of_fault and len(engine.assigned) == 1:
-                    self.house.blame(action.batch)      # dead already, its end not yet seen
+                    self.house.blame(batch)             # dead already, its end not yet seen
             elif isinstance(action, SendState):
                 for key, end in self.by_key.items():
                     if key[0] == "front":
                         end.send(action.state)
-            elif isinstance(action, (SendResults, SendRefused, SendNotes)):
+            elif isinstance(action, (Answered, SendResults, SendRefused, SendNotes)):
                 end = self.by_key.get(("front", *action.source))
                 if end is None:
                     continue
-                if isinstance(action, SendResults):
+                if isinstance(action, Answered):
+                    for data in codec.cut_results(codec.pack_answered(action)):
+                        end.send(codec.decode(data))
+                elif isinstance(action, SendResults):
                     end.send(Results(action.results))
                 elif isinstance(action, SendRefused):
                     self.house.reached["group refused"] += 1
