@@ -7,6 +7,7 @@ that travel as they are, and only what happens to one of them makes an Entry of 
 of its connection, a cancel, a death, a turn beside other jobs.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -69,8 +70,8 @@ class Block:
                     lone.groups, lone.connections, lone.jobs, lone.tokens, lone.splits,
                     lone.sizes)):
                 self.entries.append(Entry(
-                    self.source, job, group, connection, LOW, lone.deadlines[number],
-                    self.arrived_at, self.order + number, tokens, split, lone.ids[at:at + size],
+                    self.source, job, group, connection, LOW, math.inf, self.arrived_at,
+                    self.order + number, tokens, split, lone.ids[at:at + size],
                     self.costs.share_ms(tokens), 0, False, where=self.where))
                 at += size
             self.held.update(zip(lone.jobs, self.entries))
@@ -102,7 +103,7 @@ def answers_of(run: "Run", kind: int, index: int, done: Done) -> list[Answered |
         told.append(Answered(block.source, jobs, kind, index, run.texts,
                              waited_us if waited_us > 0 else 0, done.infer_us, width,
                              done.logits[at:end]))
-        queued += [waited_s] * len(jobs)
+        queued.append((waited_s, len(jobs)))
         at = end
         for job in jobs:
             del held[job]

@@ -48,6 +48,12 @@ class CostModel:
         ms = self.text_ms * texts + self.token_ms * tokens
         return ms if ms > SMALLEST_MS else SMALLEST_MS
 
+    def shares_ms(self, texts: Sequence[int]) -> list[float]:
+        """`share_ms` of each of texts of so many tokens."""
+        text_ms, token_ms = self.text_ms, self.token_ms
+        return [ms if (ms := text_ms + token_ms * tokens) > SMALLEST_MS else SMALLEST_MS
+                for tokens in texts]
+
     def observe(self, texts: int, tokens: int, took_ms: float) -> None:
         """Learns from a finished batch."""
         ratio = took_ms / self.estimate_ms(texts, tokens)

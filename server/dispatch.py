@@ -63,12 +63,12 @@ class SendState(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A finished batch, for the metrics; `queued_s` is each job's seconds in the queue, by
-    class; `padding` tokens were computed beside `tokens`."""
+    """A finished batch, for the metrics; `queued_s` is how long jobs were in the queue, by
+    class, as (seconds, jobs); `padding` tokens were computed beside `tokens`."""
 
     kind: int
     size: int
     tokens: int
     infer_s: float
-    queued_s: tuple[list[float], list[float]]
+    queued_s: tuple[list[tuple[float, int]], list[tuple[float, int]]]
     padding: int

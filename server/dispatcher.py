@@ -290,8 +290,8 @@ class _Metrics:
         self._padding.add(measured.padding)
         self._infer[measured.kind].observe(measured.infer_s)
         for histogram, waited_s in zip(self._queue, measured.queued_s):
-            if waited_s:
-                histogram.observe_all(waited_s)
+            for seconds, jobs in waited_s:
+                histogram.observe(seconds, jobs)
 
     def recomputed(self, jobs: int) -> None:
         self._recomputed.add(jobs)

@@ -226,8 +226,7 @@ class JobQueue:
         left_ms, taken = self.backlog_ms[LOW] * share, []
         for block in blocks:
             count = 0
-            for tokens in block.lone.tokens:
-                adds_ms = costs.share_ms(tokens)
+            for adds_ms in costs.shares_ms(block.lone.tokens):
                 if adds_ms > 2 * left_ms and (count or taken):
                     break
                 left_ms -= adds_ms

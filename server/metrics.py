@@ -57,10 +57,10 @@ class Histogram:
         self._values, self._slot, self._limits = values, slot, limits
         self._sum = slot + len(limits) + 1
 
-    def observe(self, value: float) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         values = self._values
-        values[self._slot + bisect_left(self._limits, value)] += 1
-        values[self._sum] += value
+        values[self._slot + bisect_left(self._limits, value)] += times
+        values[self._sum] += value * times
 
     def observe_all(self, observed: Sequence[float]) -> None:
         values, slot, limits = self._values, self._slot, self._limits

@@ -237,11 +237,11 @@ class Scheduler:
 
     def _answer(self, run: Run, kind: int, index: int, done: Done) -> None:
         by_source: dict[Source, list[Result]] = {}
-        queued: tuple[list[float], list[float]] = [], []
+        queued: tuple[list[tuple[float, int]], list[tuple[float, int]]] = [], []
         started_at, infer_us, size = run.sent_at, done.infer_us, len(run.entries)
         all_logits, width, at = done.logits, 4 * done.classes, 0
         for entry in run.entries:
-            queued[entry.priority].append(started_at - entry.arrived_at)
+            queued[entry.priority].append((started_at - entry.arrived_at, 1))
             logits = all_logits[at:at + width]
             at += width
             for job in waiting_for(entry):

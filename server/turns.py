@@ -254,8 +254,12 @@ class Turns:
         if block is not first:
             heapq.heappush(self._due, (virtual_ms, False, first.ticket, first))
         block.where, flows = RUNNING, self._flows
-        for tokens, key in zip(block.lone.tokens, block.keys()):
-            self._virtual_ms += block.costs.share_ms(tokens) / min(len(flows), MOST_SHARERS)
+        virtual_ms, left = self._virtual_ms, len(flows)
+        for cost_ms in block.costs.shares_ms(block.lone.tokens):
+            virtual_ms += cost_ms / (left if left < MOST_SHARERS else MOST_SHARERS)
+            left -= 1
+        self._virtual_ms = virtual_ms
+        for key in block.keys():
             del flows[key]
         self.heads_ms -= block.cost_ms
         return block

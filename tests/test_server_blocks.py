@@ -60,8 +60,9 @@ class Twin:
                     codec.pack_answered(action) if isinstance(action, Answered)
                     else codec.pack_results(action.results))]
             elif isinstance(action, Measured):
-                told.append(("measured", action._replace(
-                    queued_s=tuple(map(sorted, action.queued_s)))))
+                told.append(("measured", action._replace(queued_s=[sorted(
+                    [seconds for seconds, jobs in waited for _ in range(jobs)])
+                    for waited in action.queued_s])))
             elif isinstance(action, SendRefused):
                 told.append(("refused", action.source, action.refusal.group))
             else:

@@ -291,4 +291,4 @@ def test_scheduler_finished_batch_is_measured():
     desk.now = 0.04
     (measured,) = desk.finish(ms=2)[Measured]
     assert (measured.size, measured.tokens) == (2, 20)
-    assert measured.queued_s == ([0.03, 0.03], [])
+    assert measured.queued_s == ([(0.03, 1), (0.03, 1)], [])
