@@ -26,6 +26,7 @@ from server.messages import CACHE, ENGINE_KINDS, Result
 from server.messages import Row as JobRow
 from server.metrics import Page
 from server.metrics_schema import LENGTH_BUCKETS, MAX_LABELS
+from server.plain_bodies import PlainBodies
 from server.replies import JSON as JSON_TYPE
 from server.replies import Replies, outcome_error
 from server.routes import TEXT
@@ -70,6 +71,7 @@ class Classifier:
         self.takes_pairs = card["pair_types"] > 1
         self._id_code = "H" if card["id_bytes"] == 2 else "I"
         self.runs = IdRuns(tokenizer, self._id_code, self.max_tokens)
+        self.plain_bodies = PlainBodies(tokenizer, self.runs, self._id_code, self.max_tokens)
         self._max_texts = settings.max_texts
         self.may_cut = settings.truncate == "auto"
         self.logs_text = settings.log_text

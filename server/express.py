@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from model.scores import scores
 from server import log
 from server.actions import Answer, Outcome
-from server.body import read_plain
 from server.classify import INLINE_BYTES, Classifier
 from server.connection import ASKED, Connection, Exchange
 from server.http1_answer import answer_bytes
@@ -45,7 +44,7 @@ class Express:
         self._inflight = classifier.inflight
         self._requests = requests
         self._replies = replies
-        self._encode = classifier.runs.encode
+        self._encode = classifier.plain_bodies.encode
         self._targets, self._groups = classifier.targets, classifier.groups
         self._counters, self._buckets = classifier.counters, classifier.buckets
         self._logits, self._function = classifier.logits, classifier.renderer.function
@@ -67,14 +66,14 @@ class Express:
             return False
         if not inflight.welcomes(priority) or priority in self._requests.behind:
             return self._refuse(connection, priority, now)
-        text = read_plain(data[end:])
-        if text is None:
-            return False
         begun = time.monotonic()
         try:
-            tokens, split, ids, was_cut = self._encode(text, None)
+            encoded = self._encode(data, end)
         except Exception:
             return False        # a fault of ours, which the general way meets and reports
+        if encoded is None:
+            return False
+        tokens, split, ids, was_cut = encoded
         if was_cut and not self._classifier.may_cut:
             return False
         ended = time.monotonic()

@@ -12,10 +12,11 @@ from tests.intel_syntax import GENERAL, GENERAL_32
 # as in intel_syntax.
 PATTERNS = {
     "mov": ["r r", "r qword", "qword r", "r i32", "qword i32"],
-    "movsxd": ["r dword"], "movzx": ["r word"], "lea": ["r M"], "imul": ["r r i32", "r qword i32"],
-    "shl": ["r i5"], "shr": ["r i5"],
+    "movsxd": ["r dword"], "movzx": ["r word"], "lea": ["r M"], "shl": ["r i5"], "shr": ["r i5"],
+    "imul": ["r r i32", "r qword i32", "r r", "r qword"], "bsf": ["r r", "r qword"],
     "cmovg": ["r r", "r qword"], "prefetcht1": ["M"], "push": ["r"], "pop": ["r"],
-    "call_at": ["qword"], "kmovw": ["k e"], "bzhi": ["r r r"], "ldtilecfg": ["M"],
+    "call_at": ["qword"], "kmovw": ["k e"], "kmovq": ["k r"],
+    "kmovq_from": ["r k"], "vpcmpeqb": ["k z z", "k z M"], "bzhi": ["r r r"], "ldtilecfg": ["M"],
     "sttilecfg": ["M"], "tilerelease": [""], "tilezero": ["t"], "tileloadd": ["t S"],
     "tilestored": ["S t"], "tdpbusd": ["t t t"], "vgatherdps": ["z V"], "vmovss_to": ["M x"],
     **{name: ["end"] for name in JUMPS},
@@ -92,7 +93,7 @@ def text(rng: random.Random, name: str, pattern: str) -> str:
             operands[0] += "{z}"
     if kinds == ["r", "i32"] and operands[0] == "rax":
         operands[0] = "r8"  # gas has a shorter encoding for rax
-    mnemonic = name.removesuffix("_to").removesuffix("_at").removesuffix("_")
+    mnemonic = name.removesuffix("_to").removesuffix("_at").removesuffix("_from").removesuffix("_")
     return f"{mnemonic} {', '.join(operands)}".strip()
 
 

@@ -21,6 +21,8 @@ def our_name(mnemonic: str, first: str) -> str:
         return "call"
     if mnemonic.startswith("v") and first.startswith("["):
         return mnemonic + "_to"
+    if mnemonic == "kmovq" and not first.startswith("k"):
+        return "kmovq_from"
     return RENAMED.get(mnemonic, mnemonic)
 
 

@@ -44,6 +44,9 @@ class Frame(NamedTuple):
 class Tokenizer:
     """One vocabulary with its settings. Not for several threads at once."""
 
+    # Whether a text's ids are those of what stands between its U+0020, one after the other.
+    cuts_at_spaces = False
+
     def __init__(self, frame: Frame, cuts_left: bool) -> None:
         self.frame = frame
         self.cuts_left = cuts_left

@@ -29,6 +29,8 @@ _ASCII_WORDS = re.compile(r"[0-9A-Za-z]+|[^0-9A-Za-z]")
 class WordPiece(Tokenizer):
     """The kind of BERT, cased and uncased."""
 
+    cuts_at_spaces = True
+
     def __init__(self, table: dict) -> None:
         super().__init__(Frame(*table["frame"]), table["cuts_left"])
         casing, specials = Casing(*table["casing"]), table["specials"]

@@ -91,14 +91,22 @@ class Assembler:
     def lea(self, target: Gpr, source: Mem) -> None:
         self._general(b"\x8d", target.number, source)
 
-    def imul(self, target: Gpr, source: Gpr | Mem, factor: int) -> None:
-        self._general(b"\x69", target.number, source, struct.pack("<i", factor))
+    def imul(self, target: Gpr, source: Gpr | Mem, factor: int | None = None) -> None:
+        """The target is source · factor, without one target · source; its lower 64 bits."""
+        if factor is None:
+            self._general(b"\x0f\xaf", target.number, source)
+        else:
+            self._general(b"\x69", target.number, source, struct.pack("<i", factor))
 
     def shl(self, target: Gpr, bits: int) -> None:
         self._general(b"\xc1", 4, target, bytes([bits]))
 
     def shr(self, target: Gpr, bits: int) -> None:
         self._general(b"\xc1", 5, target, bytes([bits]))
+
+    def bsf(self, target: Gpr, source: Gpr | Mem) -> None:
+        """The number of the lowest bit that is set; of none, nothing that holds."""
+        self._general(b"\x0f\xbc", target.number, source)
 
     def cmovg(self, target: Gpr, source: Gpr | Mem) -> None:
         """Moves where the last comparison found greater, signed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
 import platform
@@ -32,6 +33,13 @@ def integer_products() -> Products:
     """What this process may use. The first call asks the kernel for the tiles, which it gives to
     the process, its threads and its later forks, until they exec."""
     return judge(platform.system(), platform.machine(), read_flags(), request_tiles)
+
+
+@functools.cache
+def has_vectors() -> bool:
+    """Whether this process may use machine code without tiles; asks the kernel for nothing."""
+    return judge(platform.system(), platform.machine(), read_flags(),
+                 lambda: errno.EPERM).kind != ""
 
 
 def judge(system: str, machine: str, flags: Collection[str],

@@ -41,6 +41,7 @@ def _forms(table: str) -> dict[str, Form]:
 EVEX = _forms("""
 vmovups        NP.0F.W0   10 rm   64
 vmovups_to     NP.0F.W0   11 mr   64
+vmovdqu8       F2.0F.W0   6F rm   64
 vmovss_to      F3.0F.W0   11 mr   4
 vaddps         NP.0F.W0   58 rvm  64
 vsubps         NP.0F.W0   5C rvm  64
@@ -65,6 +66,7 @@ vcvtdq2ps      NP.0F.W0   5B rm   64
 vcvtps2dq      66.0F.W0   5B rm   64
 vcvttps2dq     F3.0F.W0   5B rm   64
 vpaddw         66.0F.W0   FD rvm  64
+vpcmpeqb       66.0F.W0   74 rvm  64
 vpaddd         66.0F.W0   FE rvm  64
 vpsubd         66.0F.W0   FA rvm  64
 vpxord         66.0F.W0   EF rvm  64
@@ -92,6 +94,8 @@ vunpckhpd      66.0F.W1   15 rvm  64
 # Of general registers, masks and tiles; offsets of memory count in bytes.
 VEX = _forms("""
 kmovw          NP.0F.W0   92 rm   1
+kmovq          F2.0F.W1   92 rm   1
+kmovq_from     F2.0F.W1   93 rm   1
 bzhi           NP.0F38.W1 F5 rmv  1
 ldtilecfg      NP.0F38.W0 49 m    1
 sttilecfg      66.0F38.W0 49 m    1
