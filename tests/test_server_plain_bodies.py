@@ -18,13 +18,17 @@ from server.plain_bodies import LONGEST_BYTES, PlainBodies
 HEAD = b"POST /infer HTTP/1.1\r\n\r\n"
 WORDS = ["win", "a", "free", "phone", "", "x" * 40, "don't", "[SEP]", "\u00a3100", "\u4e2d\u4e2d",
          "e\u0301", "\u200b", "\U0001f600", "\x7f", "\u0085", "\u2028", "\ufeff", "Free", "FREE!!!",
-         "..................", "a" * 32, "\u00e9" * 17]
+         "..................", "a" * 32, "\u00e9" * 17,
+         'so-called "art"', "a\\b", "tab\there", "line\n", "\x01", '"']
 BROKEN = [b'{"text": "a"', b'{"text": "a"b"}', b'{"text": "a\\"}', b'{"text": "}', b'{"text": "',
           b'{"text": "a", "text": "b"}', b'{"text": "\xff"}', b'{"text": "a \xc3"}',
           b'{"text": "\xed\xa0\x80"}', b'{"text": "\xc3 \xa9"}', b'{"text": "a\x00"}',
           b'{"text": "a\x1fb"}', b'{"text": "a\nb"}', b'{"text": "\\ud800"}', b'{"text": ""}} ',
           b'{"text" : "a"}', b'{"texts": "a"}', b"", b'"}', b'{"text": 1"}', b'{"text":""}',
-          b'{"text": "\\u0061 b"}', b'{"text": "a\tb"}', b'{"text": "' + b"ab " * 999 + b'"}',
+          b'{"text": "\\u0061 b"}', b'{"text": "a\tb"}',
+          b'{"text": "\\ud83d \\ude00"}', b'{"text": "a\\ud83d\\ude00 \\u0020\\n"}',
+          b'{"text": "a\\ b"}', b'{"text": "a\\u00 e9"}', b'{"text": "\\ a"}', b'{"text": "a"} "}',
+          b'{"text": "' + b"ab " * 999 + b'"}',
           b'{"text":"tight  spaces "}', b'{"text": "' + b"y" * 4000 + b'"}']
 
 
