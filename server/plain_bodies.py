@@ -35,8 +35,11 @@ class PlainBodies:
         if not self._tokenizer.cuts_at_spaces or not has_vectors():
             return None
         frame = self._tokenizer.frame
+        start, end = self._bytes(frame.start), self._bytes(frame.end)
+        if max(len(start), len(end)) > LINE:
+            return None
         try:
-            return KnownChunks((self._bytes(frame.start), self._bytes(frame.end)), most_bytes)
+            return KnownChunks((start, end), most_bytes)
         except OSError:
             return None     # the system lets no file in memory run
 

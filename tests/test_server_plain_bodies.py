@@ -108,6 +108,14 @@ def test_plain_bodies_known_text_needs_no_string(shared, monkeypatch):
         plain.encode(longer, 0)
 
 
+def test_plain_bodies_long_frame_is_the_general_ways(shared):
+    tokenizer = opened(shared / "checkpoints" / "bert")
+    tokenizer.frame = tokenizer.frame._replace(start=[7] * 40)
+    runs = IdRuns(tokenizer, "H", 60)
+    body = b'{"text": "win a phone"}'
+    assert PlainBodies(tokenizer, runs, "H", 60).encode(body, 0) == general(runs, body)
+
+
 def refuse(*_):
     raise OSError("no file in memory runs here")
 
