@@ -14,6 +14,7 @@ PATTERNS = {
     "mov": ["r r", "r qword", "qword r", "r i32", "qword i32"],
     "movsxd": ["r dword"], "movzx": ["r word"], "lea": ["r M"], "shl": ["r i5"], "shr": ["r i5"],
     "imul": ["r r i32", "r qword i32", "r r", "r qword"], "bsf": ["r r", "r qword"],
+    "vcmpps": ["k z z i8", "k z B i8"],
     "cmovg": ["r r", "r qword"], "prefetcht1": ["M"], "push": ["r"], "pop": ["r"],
     "call_at": ["qword"], "kmovw": ["k e"], "kmovq": ["k r"],
     "kmovq_from": ["r k"], "vpcmpeqb": ["k z z", "k z M"], "bzhi": ["r r r"], "ldtilecfg": ["M"],

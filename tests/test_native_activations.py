@@ -20,8 +20,8 @@ ERRORS = {"gelu": 6e-7, "gelu_tanh": 6e-7, "quick_gelu": 2e-6, "silu": 4e-6, "re
 NAMES = tuple(ERRORS)
 
 
-def run(name: str, x: np.ndarray) -> np.ndarray:
-    """The activation of float32 [N], where N is a multiple of 16, over vectors one by one."""
+def run(name: str, x: np.ndarray, together: int = 1) -> np.ndarray:
+    """The activation of float32 [N], N a multiple of 16 · `together`: so many vectors at once."""
     skip_without()
     activation, a = Activation(name), Assembler()
     a.label("all")
@@ -31,17 +31,20 @@ def run(name: str, x: np.ndarray) -> np.ndarray:
     # Registers from both halves, and no more than it asks for.
     activation.load(a, ZMM[31:31 - activation.constants:-1])
     a.label("next")
-    a.vmovups(ZMM[9], at(RSI))
-    activation.apply(a, ZMM[9], ZMM[14:14 + activation.temporaries])
-    a.vmovups_to(at(RDX), ZMM[9])
-    a.add(RSI, 64)
-    a.add(RDX, 64)
-    a.sub(RCX, 16)
+    values = ZMM[5:5 + together]
+    for place, value in enumerate(values):
+        a.vmovups(value, at(RSI, 64 * place))
+    activation.apply(a, values, ZMM[9:9 + together * activation.temporaries])
+    for place, value in enumerate(values):
+        a.vmovups_to(at(RDX, 64 * place), value)
+    a.add(RSI, 64 * together)
+    a.add(RDX, 64 * together)
+    a.sub(RCX, 16 * together)
     a.jg("next")
     a.ret()
     executable = Executable(*a.finish())
     y = np.zeros_like(x)
-    assert len(x) % 16 == 0
+    assert len(x) % (16 * together) == 0
     executable.function("all")(BLOCK.block(count=len(x), x=x, y=y).ctypes.data)
     return y
 
@@ -118,6 +121,13 @@ def test_activation_nan_stays_and_touches_no_other_lane(name):
         y = run(name, broken)
         assert np.isnan(y[lane])
         assert np.array_equal(np.delete(y, lane), np.delete(expected, lane))
+
+
+@pytest.mark.parametrize("together", (2, 3, 4))
+@pytest.mark.parametrize("name", NAMES)
+def test_activation_vectors_side_by_side_are_what_they_are_alone(name, together):
+    x = np.linspace(-9, 9, 16 * 12 * 20, dtype=np.float32)
+    np.testing.assert_array_equal(run(name, x, together), run(name, x))
 
 
 @pytest.mark.parametrize("name", SMOOTH)

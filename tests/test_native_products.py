@@ -98,9 +98,10 @@ def test_product_of_any_number_of_rows_writes_these_rows_alone(unit, rows):
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_product_of_a_row_does_not_depend_on_its_company(unit):
+@pytest.mark.parametrize("activation", ["", "gelu", "tanh"])
+def test_product_of_a_row_does_not_depend_on_its_company(unit, activation):
     case = Case(unit, 128, 96, 65)
-    together = case.run()
+    together = case.run(activation=activation)
     given = case.arrays["inputs"].copy()
     reaches = case.arrays.get("input_reaches", np.zeros(0)).copy()
     for row in (0, 15, 16, 40, 64):
@@ -108,7 +109,7 @@ def test_product_of_a_row_does_not_depend_on_its_company(unit):
         if len(reaches):
             case.arrays["input_reaches"][:1] = reaches[row]
         case.arrays["rows"][0] = 1
-        np.testing.assert_array_equal(case.run()[0], together[row])
+        np.testing.assert_array_equal(case.run(activation=activation)[0], together[row])
 
 
 def test_product_of_codes_is_the_same_by_either_unit():

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model.native.assembler import Assembler
-from model.native.operands import Zmm
+from model.native.operands import K1, K2, K3, K4, Zmm
 from model.native.tanh import Tanh
 
 PIECES = 32
@@ -27,6 +27,8 @@ PIECES = 32
 DEGREE = 3
 # Of a float32 this leaves sign, exponent and 4 bits; tables are looked up with the lowest 5.
 DROPPED_BITS = 19
+MASKS = K1, K2, K3, K4
+ABOVE = 6              # vcmpps: not less and not equal, hence true for NaN
 SMALLER_SIZE = 0b1010  # vrangeps: the operand nearer to 0, without its sign
 
 
@@ -92,9 +94,10 @@ def activation_of(name: str) -> Activation | Tanh:
 class Activation:
     """The code of one activation, by its name in model.programs.parts.
 
-    The caller calls `load` once, outside its loop, and `apply` for each vector; it keeps the
-    `constants` registers in between and lends `temporaries` registers to each apply: 5 and 4, or 1
-    and 0 for "relu". The smooth ones are 12 operations of the two vector ports: six cycles.
+    The caller calls `load` once, outside its loop, and `apply` for vectors; it keeps the
+    `constants` registers in between and lends `temporaries` registers for each vector of an apply:
+    5 and 4, or 1 and 0 for "relu". The smooth ones are 12 operations of the two vector ports, six
+    cycles, of which each waits for the one before: vectors are worked on side by side.
     """
 
     def __init__(self, name: str) -> None:
@@ -120,23 +123,36 @@ class Activation:
         for register, row in zip(self._registers[1:], table):
             a.vmovups(register, a.constant(row[:PIECES // 2].tobytes()))
 
-    def apply(self, a: Assembler, x: Zmm, temporaries: Sequence[Zmm]) -> None:
-        """x becomes g(x)."""
+    def apply(self, a: Assembler, values: Sequence[Zmm], temporaries: Sequence[Zmm]) -> None:
+        """Each x of `values` becomes g(x)."""
         zero, *lower = self._registers
-        if self._smooth is not None:
-            size, piece, y, term = temporaries[:self.temporaries]
-            a.vrangeps(size, x, self._limit, SMALLER_SIZE)
-            a.vaddps(piece, size, self._start)
-            a.vpsrlvd(piece, piece, self._shift)
-            a.vmovups(y, piece)
-            a.vpermi2ps(y, lower[DEGREE], self._upper[DEGREE])
-            for power in range(DEGREE - 1, -1, -1):
+        if self._smooth is None:
+            for x in values:
+                a.vmaxps(x, zero, x)  # in this order NaN stays
+            return
+        size, piece, y, term = (temporaries[place::4][:len(values)] for place in range(4))
+        for own, x in zip(size, values):
+            a.vrangeps(own, x, self._limit, SMALLER_SIZE)
+        for own, of in zip(piece, size):
+            a.vaddps(own, of, self._start)
+        for own in piece:
+            a.vpsrlvd(own, own, self._shift)
+        for own, of in zip(y, piece):
+            a.vmovups(own, of)
+            a.vpermi2ps(own, lower[DEGREE], self._upper[DEGREE])
+        for power in range(DEGREE - 1, -1, -1):
+            if not power:
+                term = piece  # the last look-up may overwrite it
+            for own, of in zip(term, piece):
                 if power:
-                    a.vmovups(term, piece)
-                else:
-                    term = piece  # the last look-up may overwrite it
-                a.vpermi2ps(term, lower[power], self._upper[power])
-                a.vfmadd213ps(y, size, term)
-        a.vmaxps(x, zero, x)  # in this order NaN stays
-        if self._smooth is not None:
-            a.vaddps(x, x, y)
+                    a.vmovups(own, of)
+                a.vpermi2ps(own, lower[power], self._upper[power])
+            for own, at_size, added in zip(y, size, term):
+                a.vfmadd213ps(own, at_size, added)
+        # x + y where x is above 0 or NaN, else y, which is never -0: that is relu(x) + y, whose
+        # maximum would crowd the one port that still multiplies where tiles are at work.
+        for mask, x in zip(MASKS, values):
+            a.vcmpps(mask, x, zero, ABOVE)
+        for mask, x, added in zip(MASKS, values, y):
+            a.vaddps(added, added, x, mask=mask)
+            a.vmovups(x, added)

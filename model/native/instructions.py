@@ -49,6 +49,7 @@ vmulps         NP.0F.W0   59 rvm  64
 vdivps         NP.0F.W0   5E rvm  64
 vminps         NP.0F.W0   5D rvm  64
 vmaxps         NP.0F.W0   5F rvm  64
+vcmpps         NP.0F.W0   C2 rvmi 64
 vpmaxsd        66.0F38.W0 3D rvm  64
 vsqrtps        NP.0F.W0   51 rm   64
 vandps         NP.0F.W0   54 rvm  64

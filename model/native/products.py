@@ -26,7 +26,7 @@ from model.native.tanh import Tanh
 
 COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
 KEPT = (RBX, RBP, R12, R13, R14, R15)
-MOST_PIECES = 8  # of a group's code that stand between rows
+PAIR = 2  # rows that are completed side by side: vectors of one wait for themselves
 # On the stack, past the sums.
 CALLER, FIRST_ROW = (at(RSP, SUMS_BYTES + 8 * place) for place in range(2))
 FRAME_BYTES = SUMS_BYTES + STEP
@@ -161,27 +161,24 @@ def _emit_block_start(a: Assembler, fields: Fields, product: Product) -> None:
 
 def _emit_block(a: Assembler, fields: Fields, product: Product, sums: Sums) -> None:
     """All groups of a block, by its number of rows."""
-    few, some, complete = a.fresh("few"), a.fresh("some"), a.fresh("complete")
+    if not sums.works_alone:
+        _emit_groups(a, fields, product, sums)
+        return
+    few, complete = a.fresh("few"), a.fresh("complete")
     a.cmp(R13, TILE)
     a.jle(few)
-    if sums.works_alone:
-        a.cmp(R13, ROWS)
-        a.jne(some)
-        _emit_overlapping_groups(a, fields, product, sums)
-        a.jmp(complete)
-        a.label(some)
-    _emit_groups(a, fields, product, sums, 2)
+    _emit_overlapping_groups(a, fields, product, sums)
     a.jmp(complete)
     a.label(few)
-    _emit_groups(a, fields, product, sums, 1)
+    _emit_groups(a, fields, product, sums)
     a.label(complete)
 
 
-def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums, tiles: int) -> None:
-    """All groups of columns of a block of up to so many tiles of rows, one after the other."""
+def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums) -> None:
+    """All groups of columns of a block, one after the other; by tiles only one tile of rows."""
     group = a.fresh("group")
     a.label(group)
-    sums.compute(tiles)
+    sums.compute(1)
     a.add(R15, product.steps * GROUP_BYTES)
     _emit_completion(a, fields, product)
     a.sub(R11, 1)
@@ -190,18 +187,19 @@ def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums, til
 
 def _emit_overlapping_groups(a: Assembler, fields: Fields, product: Product, sums: AmxSums
                              ) -> None:
-    """All groups of a whole block, whose sums the unit computes while those of the group before
-    are completed: pieces of its code stand between rows."""
+    """All groups of a block of more than a tile of rows. The unit computes their sums while those
+    of the group before are completed: its instructions stand among those of the first rows, few
+    at a time, since the core looks only some hundred instructions ahead."""
     group, last = a.fresh("group"), a.fresh("last")
-    pieces = sums.pieces(2, MOST_PIECES)
-    for piece in pieces:
-        piece()
+    instructions = sums.instructions(2)
+    for instruction in instructions:
+        instruction()
     a.label(group)
     sums.store(2)
     a.add(R15, product.steps * GROUP_BYTES)
     a.sub(R11, 1)
     a.je(last)
-    _emit_completion(a, fields, product, pieces)
+    _emit_completion(a, fields, product, instructions)
     a.jmp(group)
     a.label(last)
     _emit_completion(a, fields, product)
@@ -210,59 +208,79 @@ def _emit_overlapping_groups(a: Assembler, fields: Fields, product: Product, sum
 def _emit_completion(a: Assembler, fields: Fields, product: Product,
                      between: Sequence[Callable[[], None]] = ()) -> None:
     """From the sums at RSP to the R13 rows of the result at R9; then R8 and R9 go on to the next
-    group. The code in `between` goes before equal parts, or nearly, of a whole block's rows.
+    group. The code in `between` is spread over the first 16 rows, of which there are more.
 
     RCX counts rows; RAX, RDX and RSI point at a row's sums, result and reach. ZMM 0 to 5 hold the
-    group's columns, 6 the reach, 7 and 8 results; the activation has the rest.
+    group's columns, 27 to 31 are the activation's, the rest is for rows.
     """
     is_integer = product.unit != "avx512"
     for place in range(0 if is_integer else 4, 6):
         a.vmovups(ZMM[place], at(R8, place * STEP))
     activation = activation_of(product.activation) if product.activation else None
     if activation:
-        activation.load(a, ZMM[16:])
+        activation.load(a, ZMM[27:])
     a.mov(RAX, RSP)
     a.mov(RDX, R9)
     if is_integer:
         a.mov(RCX, FIRST_ROW)
         a.mov(RSI, fields.of(INPUT_REACHES))
         a.lea(RSI, at(RSI, 0, RCX, 4))
-    parts = len(between)
-    for part in range(max(parts, 1)):
-        if between:
-            between[part]()
-            a.mov(RCX, (part + 1) * ROWS // parts - part * ROWS // parts)
-        else:
-            a.mov(RCX, R13)
-        row = a.fresh("row")
-        a.label(row)
-        _emit_row(a, product, activation)
-        a.sub(RCX, 1)
-        a.jg(row)
+    a.mov(RCX, R13)
+    if between:
+        parts = TILE // PAIR
+        for part in range(parts):
+            for emit in between[part * len(between) // parts:(part + 1) * len(between) // parts]:
+                emit()
+            _emit_rows(a, product, activation, PAIR)
+        a.sub(RCX, TILE)
+    _emit_rows_left(a, product, activation)
     a.add(R8, COLUMN_BYTES)
     a.add(R9, 4 * ROWS)
 
 
-def _emit_row(a: Assembler, product: Product, activation: Activation | Tanh | None) -> None:
-    """One row of a group; the pointers go on to the next."""
-    columns, reach = ZMM[0:6], ZMM[6]
+def _emit_rows_left(a: Assembler, product: Product, activation: Activation | Tanh | None) -> None:
+    """RCX rows, 1 or more: by pairs, and the last alone where it is."""
+    pair, single, done = a.fresh("pair"), a.fresh("single"), a.fresh("done")
+    a.sub(RCX, PAIR)
+    a.jl(single)
+    a.label(pair)
+    _emit_rows(a, product, activation, PAIR)
+    a.sub(RCX, PAIR)
+    a.jge(pair)
+    a.label(single)
+    a.cmp(RCX, -PAIR)
+    a.je(done)
+    _emit_rows(a, product, activation, 1)
+    a.label(done)
+
+
+def _emit_rows(a: Assembler, product: Product, activation: Activation | Tanh | None, count: int
+               ) -> None:
+    """So many rows of a group side by side; the pointers go on to the next."""
+    columns, reaches, results = ZMM[0:6], ZMM[6:8], ZMM[8:12][:2 * count]
     is_integer = product.unit != "avx512"
+    places = [(row, half) for row in range(count) for half in range(2)]
     if is_integer:
-        a.vbroadcastss(reach, at(RSI))
-        a.add(RSI, 4)
-    for half, result in enumerate(ZMM[7:9]):
-        correction, scale, bias = columns[half::2]
-        if is_integer:
-            a.vpaddd(result, correction, at(RAX, half * STEP))
+        for row in range(count):
+            a.vbroadcastss(reaches[row], at(RSI, 4 * row))
+        for (row, half), result in zip(places, results):
+            a.vpaddd(result, columns[half], at(RAX, row * SUMS_STRIDE + half * STEP))
+        for result in results:
             a.vcvtdq2ps(result, result)
-            a.vmulps(result, result, scale)
-            a.vfmadd213ps(result, reach, bias)
-        else:
-            a.vaddps(result, bias, at(RAX, half * STEP))
-        if activation:
-            activation.apply(a, result, ZMM[9:16])
+        for (row, half), result in zip(places, results):
+            a.vmulps(result, result, columns[2 + half])
+        for (row, half), result in zip(places, results):
+            a.vfmadd213ps(result, reaches[row], columns[4 + half])
+    else:
+        for (row, half), result in zip(places, results):
+            a.vaddps(result, columns[4 + half], at(RAX, row * SUMS_STRIDE + half * STEP))
+    if activation:
+        activation.apply(a, results, (*reaches[:1], *ZMM[12:27]))  # reaches have done
+    for (row, half), result in zip(places, results):
         if product.residual:
-            a.vaddps(result, result, at(RDX, half * STEP))
-        a.vmovups_to(at(RDX, half * STEP), result)
-    a.add(RAX, SUMS_STRIDE)
-    a.add(RDX, product.wide_stride)
+            a.vaddps(result, result, at(RDX, row * product.wide_stride + half * STEP))
+        a.vmovups_to(at(RDX, row * product.wide_stride + half * STEP), result)
+    if is_integer:
+        a.add(RSI, 4 * count)
+    a.add(RAX, count * SUMS_STRIDE)
+    a.add(RDX, count * product.wide_stride)

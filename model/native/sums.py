@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from model.native.assembler import Assembler
-from model.native.operands import R13, R14, R15, RAX, RBP, RBX, RCX, RDX, RSI, RSP, TMM, ZMM, at
+from model.native.operands import (R13, R14, R15, RAX, RBP, RBX, RCX, RDX, RSI, RSP, TMM, ZMM, Mem,
+                                   Tile, at)
 
 ROWS = 32        # of a block, and columns of a group: two tiles each
 TILE = 16        # rows of a tile, and 32-bit numbers of a vector
@@ -58,15 +59,30 @@ class AmxSums:
         self._a.mov(RBP, STEP)
 
     def compute(self, tiles: int) -> None:
-        for piece in self.pieces(tiles, 1):
-            piece()
+        for instruction in self.instructions(tiles):
+            instruction()
         self.store(tiles)
 
-    def pieces(self, tiles: int, most: int) -> list[Callable[[], None]]:
-        """What computes the sums into tiles, as up to `most` pieces of code in their order."""
-        size = -(-self._steps // most)
-        return [functools.partial(self._multiply, tiles, range(self._steps)[begin:begin + size])
-                for begin in range(0, self._steps, size)]
+    def instructions(self, tiles: int) -> list[Callable[[], None]]:
+        """What computes the sums into tiles, each emitting one instruction of the unit."""
+        a, found = self._a, []
+        sums, codes, weights = TMM[0:4], TMM[4:6], TMM[6:8]
+
+        def add(emit: Callable[..., None], *operands: Tile | Mem) -> None:
+            found.append(functools.partial(emit, *operands))
+
+        for step in range(self._steps):
+            for half in range(2):
+                add(a.tileloadd, weights[half],
+                    at(R15, step * GROUP_BYTES + half * TILE_BYTES, RBP))
+            for tile in range(tiles):
+                add(a.tileloadd, codes[tile],
+                    at(R14, tile * TILE * self._stride + step * STEP, RBX))
+                for half in range(2):
+                    if not step:
+                        add(a.tilezero, sums[2 * tile + half])
+                    add(a.tdpbusd, sums[2 * tile + half], codes[tile], weights[half])
+        return found
 
     def store(self, tiles: int) -> None:
         """The sums from tiles to memory."""
@@ -76,21 +92,6 @@ class AmxSums:
             for half in range(2):
                 a.tilestored(at(RSP, tile * TILE * SUMS_STRIDE + half * STEP, RAX),
                              TMM[2 * tile + half])
-
-    def _multiply(self, tiles: int, steps: range) -> None:
-        a = self._a
-        sums, codes, weights = TMM[0:4], TMM[4:6], TMM[6:8]
-        for step in steps:
-            if not step:
-                for register in sums[:2 * tiles]:
-                    a.tilezero(register)
-            for half in range(2):
-                a.tileloadd(weights[half], at(R15, step * GROUP_BYTES + half * TILE_BYTES, RBP))
-            for tile in range(tiles):
-                a.tileloadd(codes[tile],
-                            at(R14, tile * TILE * self._stride + step * STEP, RBX))
-                for half in range(2):
-                    a.tdpbusd(sums[2 * tile + half], codes[tile], weights[half])
 
 
 class VectorSums:

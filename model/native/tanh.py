@@ -21,8 +21,12 @@ class Tanh:
     def load(self, a: Assembler, registers: Sequence[Zmm]) -> None:
         """Nothing: heads are small, and memory has the constants."""
 
-    def apply(self, a: Assembler, x: Zmm, temporaries: Sequence[Zmm]) -> None:
-        """x becomes tanh(x)."""
+    def apply(self, a: Assembler, values: Sequence[Zmm], temporaries: Sequence[Zmm]) -> None:
+        """Each x of `values` becomes tanh(x)."""
+        for x in values:
+            self._apply(a, x, temporaries)
+
+    def _apply(self, a: Assembler, x: Zmm, temporaries: Sequence[Zmm]) -> None:
         power, below, *free = temporaries[:self.temporaries]
         a.vandps(power, x, a.constant(struct.pack("<I", 0x7fffffff)).to_all)
         a.vmulps(power, power, a.number(-2 * math.log2(math.e)))
