@@ -26,7 +26,7 @@ from model.native.tanh import Tanh
 
 COLUMN_BYTES = 3 * 4 * ROWS  # of a group: corrections, scales, biases
 KEPT = (RBX, RBP, R12, R13, R14, R15)
-PAIR = 2  # rows that are completed side by side: vectors of one wait for themselves
+PAIR = 2  # rows that are completed side by side, as each waits for its own results
 # On the stack, past the sums.
 CALLER, FIRST_ROW = (at(RSP, SUMS_BYTES + 8 * place) for place in range(2))
 FRAME_BYTES = SUMS_BYTES + STEP
@@ -175,10 +175,10 @@ def _emit_block(a: Assembler, fields: Fields, product: Product, sums: Sums) -> N
 
 
 def _emit_groups(a: Assembler, fields: Fields, product: Product, sums: Sums) -> None:
-    """All groups of columns of a block, one after the other; by tiles only one tile of rows."""
+    """All groups of columns of a block, one after the other; by tiles a block of up to 16 rows."""
     group = a.fresh("group")
     a.label(group)
-    sums.compute(1)
+    sums.compute()
     a.add(R15, product.steps * GROUP_BYTES)
     _emit_completion(a, fields, product)
     a.sub(R11, 1)

@@ -38,8 +38,9 @@ class Sums(Protocol):
     def begin(self) -> None:
         """Once in a call of the kernel; it may keep things in RBX and RBP."""
 
-    def compute(self, tiles: int) -> None:
-        """The sums of up to `tiles` · 16 rows; those past the block's may be anything."""
+    def compute(self) -> None:
+        """The sums of the block's rows, or of the first 16 by a unit that works alone; those past
+        the block's may be anything."""
 
 
 class AmxSums:
@@ -58,13 +59,13 @@ class AmxSums:
         self._a.mov(RBX, self._stride)
         self._a.mov(RBP, STEP)
 
-    def compute(self, tiles: int) -> None:
-        for instruction in self.instructions(tiles):
+    def compute(self) -> None:
+        for instruction in self.instructions(1):
             instruction()
-        self.store(tiles)
+        self.store(1)
 
     def instructions(self, tiles: int) -> list[Callable[[], None]]:
-        """What computes the sums into tiles, each emitting one instruction of the unit."""
+        """What computes the sums of so many tiles of rows, each emitting one instruction."""
         a, found = self._a, []
         sums, codes, weights = TMM[0:4], TMM[4:6], TMM[6:8]
 
@@ -85,7 +86,7 @@ class AmxSums:
         return found
 
     def store(self, tiles: int) -> None:
-        """The sums from tiles to memory."""
+        """The sums of so many tiles of rows to memory."""
         a = self._a
         a.mov(RAX, SUMS_STRIDE)
         for tile in range(tiles):
@@ -108,7 +109,7 @@ class VectorSums:
     def begin(self) -> None:
         pass
 
-    def compute(self, tiles: int) -> None:
+    def compute(self) -> None:
         """RSI points at the rows' inputs, RDX at their sums, RAX at the weights and RCX counts
         steps; the stack holds the rows left."""
         a, stride = self._a, self._stride
