@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from server.held import Lone
 from server.messages import Cancel, FrontHello, Group, Result
 
 # (job, status, kind, engine, batch size, queue µs, infer µs, classes, logits) of one text, in the
@@ -33,11 +32,6 @@ class SendHello:
 @dataclass(slots=True)      # as an Outcome
 class SendGroups:
     groups: list[Group]
-
-
-@dataclass(slots=True)
-class SendLone:
-    requests: list[Lone]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ it holds more requests than one share (`go_on`), or when somebody answered one (
 import heapq
 import select
 import socket
+import time
 from collections.abc import Callable
 
 from server.actions import Outcome
@@ -72,20 +73,22 @@ class Clients:
             # Most clients send their request at once, so it is probably here already.
             self.serve(connection, select.EPOLLIN, now)
 
-    def serve(self, connection: Connection, mask: int, now: float) -> None:
-        """Does what the events of a connection's socket call for."""
+    def serve(self, connection: Connection, mask: int, now: float) -> float:
+        """Does what the events of a connection's socket call for; when that was done."""
         if mask & _BROKEN:
             connection.is_gone = True
         elif mask & select.EPOLLIN:
             data = connection.read()
             if data is not None:
-                if connection.calm == RESTING and self.express is not None \
-                        and self.express.take(connection, data, now):
-                    return
+                if connection.calm == RESTING and self.express is not None:
+                    taken_at = self.express.take(connection, data, now)
+                    if taken_at is not None:
+                        return taken_at
                 connection.take(data, now)
                 if not connection.is_lingering:
                     self._advance(connection, now)
         self.settle(connection, now)
+        return time.monotonic()
 
     def _advance(self, connection: Connection, now: float) -> None:
         """Takes what the parser has, a bounded share of it."""

@@ -14,7 +14,7 @@ from math import isnan
 
 from server.actions import Answer
 from server.dispatch import Answered
-from server.held import Lone
+from server.held import Lone, Packed
 from server.messages import (CACHE, ENGINE_KINDS, HIGH, LIMIT_BYTES, LOW, RESULT_OK, VERSION, Batch,
                              Cancel, Done, EngineHello, Failed, FrontHello, Group, Job, Jobs,
                              LoneJobs, MessageError, Note, Notes, PackedBatch, Refusal, Refused,
@@ -26,7 +26,7 @@ _JOB = struct.Struct("<QIIIBB")         # job, tokens, split, ids' bytes, deaths
 _GROUP_OF_ONE = struct.Struct(_GROUP.format + _JOB.format[1:])
 # group, connection, deadline, priority, job, tokens, split, ids' bytes, deaths, sends; the ids of
 # all come after the last of them.
-_LONE = struct.Struct("<QQdBQIIIBB")
+LONE = struct.Struct("<QQdBQIIIBB")
 _RESULT = struct.Struct("<QBBHHIIH")    # job, status, kind, engine, batch size, µs, µs, classes
 _REFUSED = struct.Struct("<QBI")        # group, reason, retry ms
 _NOTE = struct.Struct("<QB")            # job, deaths
@@ -99,18 +99,20 @@ def encode_jobs(groups: Iterable[Group]) -> list[bytes]:
     return messages
 
 
-def encode_lone(requests: Sequence[Lone]) -> list[bytes]:
+def encode_lone(requests: Sequence[Packed]) -> list[bytes]:
     """As `encode_jobs`, of requests that have one text each: most turns' message in one piece."""
-    pack, count = _LONE.pack, len(requests)
-    parts, runs = [_HEADER.pack(Type.LONE, VERSION, count)], []
-    for one in requests:
-        ids = one.ids
-        parts.append(pack(one.group, one.connection, one.deadline, one.priority, one.job,
-                          one.tokens, one.split, len(ids), one.deaths, one.sends))
-        runs.append(ids)
-    parts += runs
-    message = b"".join(parts)
-    return [message] if len(message) <= LIMIT_BYTES else encode_jobs(requests)
+    message = b"".join([_HEADER.pack(Type.LONE, VERSION, len(requests)),
+                        *[one[2] for one in requests], *[one[3] for one in requests]])
+    return [message] if len(message) <= LIMIT_BYTES else encode_jobs(map(read_lone, requests))
+
+
+def read_lone(packed: Packed) -> Lone:
+    """The group and job that were packed; fields that do not travel but `opened_at` are not set."""
+    lone = Lone()
+    _, lone.opened_at, head, lone.ids = packed
+    (lone.group, lone.connection, lone.deadline, lone.priority, lone.job, lone.tokens, lone.split,
+     _, lone.deaths, lone.sends) = LONE.unpack(head)
+    return lone
 
 
 def encode_results(results: Iterable[Result]) -> list[bytes]:
@@ -279,10 +281,10 @@ def _read_jobs(data: bytes, count: int) -> tuple[Jobs, int]:
 
 
 def _read_lone(data: bytes, count: int) -> tuple[LoneJobs, int]:
-    at = _HEADER.size + _LONE.size * count
+    at = _HEADER.size + LONE.size * count
     if not count or at > len(data):
         raise MessageError(f"{count} lone jobs in {len(data)} bytes")
-    lone = LoneJobs(*zip(*_LONE.iter_unpack(data[_HEADER.size:at])), data[at:])
+    lone = LoneJobs(*zip(*LONE.iter_unpack(data[_HEADER.size:at])), data[at:])
     if max(lone.priorities) > LOW or any(map(isnan, lone.deadlines)):
         raise MessageError(f"lone jobs: priorities {set(lone.priorities)}, or a deadline is none")
     return lone, at + sum(lone.sizes)

@@ -62,7 +62,7 @@ class Connection:
 
     __slots__ = ("number", "socket", "parser", "exchanges", "reading", "waiting_bytes", "has_ended",
                  "is_stalled", "is_closing", "is_lingering", "is_gone", "mask", "timer", "since",
-                 "held_bytes", "calm",
+                 "held_bytes", "calm", "spare",
                  "_out", "_on_answer", "_request_at", "_linger_bytes", "_ended_at", "_is_probed",
                  "_owes_continue")
 
@@ -81,6 +81,7 @@ class Connection:
         self.is_gone = False         # nothing can be written any more
         self.mask = 0                # what the front watches it for
         self.calm = BUSY
+        self.spare: Exchange | None = None           # one that the short way has done with
         self.held_bytes = 0          # of an unfinished request, as the front counts them
         self.timer = NEVER           # the front's next look at its deadline
         self._out: list[bytes | memoryview] = []
@@ -150,6 +151,20 @@ class Connection:
         self.exchanges.append(exchange)
         return exchange
 
+    def begin_calm(self, head: Head, plan: object, began_at: float) -> Exchange:
+        """As `begin_whole` on a connection that is RESTING, which is ASKED then. There an exchange
+        ends as it began, so that one serves request after request."""
+        exchange = self.spare
+        if exchange is None:
+            exchange = self.begin_whole(head, began_at)
+        else:
+            self.spare = None
+            exchange.head, exchange.received_at = head, began_at
+            self.exchanges.append(exchange)
+        exchange.plan = plan
+        self.calm = ASKED
+        return exchange
+
     def begin(self, head: Head | None) -> Exchange:
         """Opens the exchange of a head, or of bytes that are none."""
         exchange = self.begin_whole(head, self._request_at)
@@ -198,10 +213,12 @@ class Connection:
         self._pump()
 
     def answer_calm(self, answer: bytes, now: float) -> bool:
-        """Writes the answer, counted before, of the one exchange of a connection that is ASKED.
+        """Writes the answer, counted before, of the one exchange of a connection that is ASKED, or
+        of a request that has none on one that is RESTING.
         Whether all is written and the connection rests again; else it is to be settled."""
         self.calm = BUSY
-        self.exchanges.clear()
+        if self.exchanges:
+            self.spare = self.exchanges.pop()
         try:
             sent = self.socket.send(answer)
         except (BlockingIOError, InterruptedError):
@@ -316,7 +333,7 @@ class Connection:
         for exchange in unanswered:
             exchange.is_gone = True
         self.exchanges.clear()
-        self.reading = None
+        self.reading = self.spare = None
         self._out.clear()
         self.socket.close()
         return unanswered

@@ -52,36 +52,34 @@ class Express:
         self._ways: dict[bytes, Way] = {}
         self._tokenize_seconds: list[float] = []    # of this turn
 
-    def take(self, connection: Connection, data: bytes, now: float) -> bool:
-        """Puts the request that `data` is into flight, or refuses it; False where it is none for
-        this way, and nothing has been done. The connection is RESTING."""
+    def take(self, connection: Connection, data: bytes, now: float) -> float | None:
+        """Puts the request that `data` is into flight, or refuses it: when that was done; None
+        where it is none for this way, and nothing has been done. The connection is RESTING."""
         end = data.find(b"\r\n\r\n") + 4
         raw = data[:end]
         way = self._ways.get(raw) or self._find_way(raw)
         if way is None:
-            return False
+            return None
         size, head, plan, priority = way
         inflight = self._inflight
         if size != len(data) - end or self._requests.is_over:
-            return False
+            return None
         if not inflight.welcomes(priority) or priority in self._requests.behind:
             return self._refuse(connection, priority, now)
         begun = time.monotonic()
         try:
             encoded = self._encode(data, end)
         except Exception:
-            return False        # a fault of ours, which the general way meets and reports
+            return None         # a fault of ours, which the general way meets and reports
         if encoded is None:
-            return False
+            return None
         tokens, split, ids, was_cut = encoded
         if was_cut and not self._classifier.may_cut:
-            return False
+            return None
         ended = time.monotonic()
         took_s = ended - begun
         self._tokenize_seconds.append(took_s)
-        exchange = connection.begin_whole(head, now)
-        connection.calm = ASKED
-        exchange.plan = plan
+        exchange = connection.begin_calm(head, plan, now)
         exchange.details = tokens, was_cut, took_s
         exchange.group = group = next(self._groups)
         self._targets[group] = exchange
@@ -89,16 +87,16 @@ class Express:
         inflight.open_lone(group, connection.number, priority,
                            NEVER if deadline_s is None else now + deadline_s,
                            tokens, split, ids, ended)
-        return True
+        return ended
 
-    def _refuse(self, connection: Connection, priority: int, now: float) -> bool:
-        """Refuses a request for what is known of the queue, as most are under overload; False where
+    def _refuse(self, connection: Connection, priority: int, now: float) -> float | None:
+        """Refuses a request for what is known of the queue, as most are under overload; None where
         it may be taken after all."""
         refusal = self._requests.early_refusal(priority, now)
         if refusal is None or not self._inflight.is_ready or self._replies.is_draining:
-            return False
+            return None
         self._requests.refuse_resting(connection, refusal, now)
-        return True
+        return time.monotonic()
 
     def _find_way(self, raw: bytes) -> Way | None:
         """The way of a head that was sent before."""

@@ -15,13 +15,13 @@ from collections import deque
 from loader.prepare import map_file, open_card
 from loader.tokenizers.table import open_tokenizer
 from server import codec, link, log
-from server.actions import Answers, Finish, SendCancel, SendGroups, SendHello, SendLone
+from server.actions import Answers, Finish, SendCancel, SendGroups, SendHello
 from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
 from server.connection import Connection
 from server.doors import Doors, capacity_of
-from server.inflight import InFlight, Limits
+from server.inflight import NEVER, InFlight, Limits
 from server.messages import MessageError
 from server.metrics import DRAINING, UP
 from server.processes import ChildSpec, arm
@@ -36,6 +36,7 @@ from server.wakeups import Wakeups
 # The page's sign of life, and a look at the neighbours and at timers, none of which is set for an
 # earlier time but the deadlines of requests and those of streams.
 LOOK_S = 0.1
+SIGN_S = 0.02               # a turn's sign of life, and its Date, hold for those so soon after it
 EVENTS_A_TURN = 32
 MESSAGES_S = 0.008          # a turn's share for the dispatcher's messages
 RELINK_S = 0.02
@@ -81,16 +82,15 @@ class Front:
         self.link: link.Link | None = None
         self._link_number, self._control_number = -1, self.control.fileno()
         self.relink_at = now
-        self.is_watching_room = False
         self.phase = ""
-        self.has_told_open = self.has_told_drained = False
+        self._is_leaving = self.has_told_open = self.has_told_drained = False
         self.rehearsal: Rehearsal | None = None
         self._messages: deque[bytes] = deque()
-        self._ended_at = now        # the last turn
+        self._ended_at = self._collected_at = now       # the last turn, and garbage
         self._look_at = 0.0         # when timers and neighbours are looked at, at the latest
-        self._patient_until = 0.0
-        self._loading_s = 0.0       # once, before anyone can be classified for: no turn's length
-        self._collected_at = now
+        self._due_at = now          # when the next turn has something to do, socket or not
+        self._patient_until = self._sign_at = self._longest_s = 0.0
+        self._loading_s = 0.0       # a model, in this turn: nobody waits behind that
         self.wakeups, self.unread = Wakeups(), Unread(self.poll, settings.max_wait_ms)
         self._turn_peak = self.page.gauge("front_turn_seconds_max")
         self._hits = self.page.counter("cache_total", result="hit")
@@ -113,79 +113,81 @@ class Front:
 
     def turn(self) -> None:
         """Waits for something to do, and does a bounded share of it."""
-        asleep_at = self._ended_at
-        due_at = self._due_at(asleep_at)
+        asleep_at, due_at = self._ended_at, self._due_at
         # Rounded up to a millisecond, so that what is waited for is due when the wait ends.
         wait_s = max(0.001, due_at - asleep_at) if due_at > asleep_at else 0.0
         events = self.poll.poll(wait_s, EVENTS_A_TURN)
         now = time.monotonic()
-        self.page.turn(now)
-        self._loading_s = 0.0
+        if now >= self._sign_at:
+            self._sign_at = now + SIGN_S
+            self.page.turn(now)
+            self.replies.tick()
         self.wakeups.count(len(events))
         if now - asleep_at - wait_s > LATE_S:
             self._patient_until = now + LATE_S
-        if now >= self._look_at:
-            self.replies.tick()
-        has_orders, knocks = False, []
         if len(events) == EVENTS_A_TURN or self.unread.is_watching:
             self._note_crowd(len(events), now)
-        connections, serve = self.clients.connections, self.clients.serve
+        clients, inflight, others, at = self.clients, self.inflight, [], now
+        connections, serve = clients.connections, clients.serve
         for number, mask in events:
             connection = connections.get(number)
             if connection is not None:
-                begun = time.monotonic()
                 try:
-                    serve(connection, mask, begun)
+                    at = serve(connection, mask, at)
                 except Exception as error:
-                    self._lose(connection, error, begun)
+                    self._lose(connection, error, at)
             elif number == self._link_number:
                 self._serve_link(mask)
-            elif number == self._control_number:
-                has_orders = True
-            elif number == self.unread.number:
-                self.unread.came(now)
             else:
-                knocks.append(number)
+                others.append(number)
         # Last, because a new client may get the descriptor of one that left in this very turn.
-        for number in knocks:
-            self._let_in(number)
+        has_orders = bool(others) and self._serve_others(others, now)
         if self._messages:
             self._take_messages(now)
         if has_orders:
             # What a dead dispatcher had sent counts before its death does.
             self._hear_out(now)
             self._read_control()
-        if self.clients.again:
-            self.clients.go_on(time.monotonic())
+        if clients.again:
+            clients.go_on(time.monotonic())
         if self.requests.work:
             self.requests.go_on()
-        later = time.monotonic()
-        # What was due before this turn, or is now and then; what a turn makes due waits for the
-        # next, which begins at once.
-        if later >= due_at or has_orders or self.phase in LEAVING:
-            self._look_at_timers(later)
-        self._act()
-        self._open_requests.set(self.inflight.open_groups)
+        # What was due before this turn, or when its last client was served; what a turn makes due
+        # waits for the next, which begins at once.
+        if at >= due_at or has_orders or self._is_leaving:
+            self._look_at_timers(at)
+        if inflight.unsent_lone:
+            clients.express.count()
+            self._send(codec.encode_lone(inflight.take_lone()))
+        has_more = inflight.has_more() and self._act()
         ended = self._ended_at = time.monotonic()
-        self._turn_peak.raise_to(ended - now - self._loading_s)
+        now, self._loading_s = now + self._loading_s, 0.0
+        if ended - now > self._longest_s:
+            self._longest_s = ended - now
+            self._turn_peak.raise_to(ended - now)
+        self._due_at = self._look_at
+        if has_more or clients.again or self.requests.work or self._messages:
+            self._due_at = ended
+        elif inflight.deadlines or self.requests.streams:
+            self._due_at = min(self._look_at, inflight.due_at(), self.requests.next_timer())
         if not events and ended - self._collected_at > IDLE_COLLECT_S:
             gc.collect()
             self._collected_at = self._ended_at = time.monotonic()
 
-    def _due_at(self, now: float) -> float:
-        """When the next turn has something to do, whether or not a socket has."""
-        if self.clients.again or self.requests.work or self._messages or self.inflight.has_more():
-            return now
-        due_at = self._look_at
-        if self.inflight.deadlines or self.requests.streams:
-            due_at = min(due_at, self.inflight.due_at(), self.requests.next_timer())
-        return due_at if self.link is not None else min(due_at, self.relink_at)
+    def _serve_others(self, numbers: list[int], now: float) -> bool:
+        """Lets in who knocks at listeners; whether the master has said something as well."""
+        for number in numbers:
+            if number == self.unread.number:
+                self.unread.came(now)
+            elif number != self._control_number:
+                self._let_in(number)
+        return self._control_number in numbers
 
     def _note_crowd(self, ready: int, now: float) -> None:
         self.requests.behind = self.unread.turn(
             ready, ready == EVENTS_A_TURN, self.inflight.state[3:5], now)
         if self.unread.is_watching and self.link is not None:
-            self._receive(1)        # answers do not wait with those who come
+            self._receive()         # answers do not wait with those who come
 
     def _lose(self, connection: Connection, error: Exception, now: float) -> None:
         """A fault of ours costs this client alone."""
@@ -207,14 +209,15 @@ class Front:
 
     def _look_at_timers(self, now: float) -> None:
         self._look_at = now + LOOK_S
+        if now >= self.relink_at:
+            self._connect(now)
         self._open_connections.set(len(self.clients.connections))
+        self._open_requests.set(self.inflight.open_groups)
         self.doors.watch(now)
         if not self.has_told_open and self.doors.is_open:
             self.has_told_open = True
             self.control.send({"type": "opened"})
-        last = self.doors.last_clients(len(self.clients.connections), now)
-        if last:
-            self.clients.let_in(last, now)
+        self.clients.let_in(self.doors.last_clients(len(self.clients.connections), now), now)
         # Sockets first: what has come counts before a deadline does.
         self._hear_out(now)
         if self._messages:
@@ -227,8 +230,8 @@ class Front:
         if now >= self._patient_until:
             self.clients.expire(now)
         self._look_at = min(self._look_at, self.inflight.due_at(), self.clients.next_timer(),
-                            self.doors.next_timer(now))
-        if self.phase in LEAVING and not self.has_told_drained \
+                            self.doors.next_timer(now), self.relink_at)
+        if self._is_leaving and not self.has_told_drained \
                 and not self.clients.connections and self.doors.is_closed:
             self.has_told_drained = True
             self.control.send({"type": "drained"})
@@ -240,28 +243,31 @@ class Front:
         if self.link is None:
             self.relink_at = now + RELINK_S
             return
+        self.relink_at = NEVER
         self._link_number = self.link.fileno()
-        self.is_watching_room = False
         self.poll.register(self.link, select.EPOLLIN)
         self.inflight.link_up(now)
 
     def _serve_link(self, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self.link.flush()
-        # One: there is rarely a second, and asking for it in vain costs as much as a read. What
-        # else has come is there in the next turn.
-        self._receive(1)
+            self.link.watch(self.poll)
+        self._receive()
 
-    def _receive(self, most: int) -> None:
-        messages, has_ended = self.link.receive(most)
-        self._messages.extend(messages)
-        if has_ended:
+    def _receive(self) -> bool:
+        """One message, if any: there is rarely a second, and to ask in vain costs as much."""
+        data = self.link.receive_one()
+        if data:
+            self._messages.append(data)
+        elif data is None:
             self._unlink(time.monotonic())
+        return bool(data)
 
     def _hear_out(self, now: float) -> None:
         """Takes all that has come from the dispatcher, as far as a turn's share goes."""
-        if self.link is not None:
-            self._receive(link.MESSAGES_A_READ)
+        for _ in range(link.MESSAGES_A_READ):
+            if self.link is None or not self._receive():
+                break
         self._take_messages(now)
 
     def _take_messages(self, now: float) -> None:
@@ -269,7 +275,9 @@ class Front:
             data = self._messages.popleft()
             answers = codec.read_answers(data)
             if answers is not None:
-                self.inflight.take_answers(answers)
+                answered = self.inflight.take_answers(answers)
+                if answered:
+                    self.clients.express.finish(answered)
                 continue
             try:
                 message = codec.decode(data)
@@ -288,19 +296,17 @@ class Front:
         self.link.close()
         self.link, self._link_number = None, -1
         self.relink_at = now + RELINK_S
+        self._look_at = 0.0
         # Before the loss is known, so that what the dispatcher had sent is not asked for again.
         while self._messages:
             self._take_messages(time.monotonic())
         self.inflight.link_down(now)
 
-    def _act(self) -> None:
-        if self.link is None and time.monotonic() >= self.relink_at:
-            self._connect(time.monotonic())
+    def _act(self) -> bool:
+        """Does what requests in flight ask for; whether they ask for more."""
         inflight = self.inflight
         # Twice, because the end of one request may put the next into flight.
         for _ in range(2):
-            if not inflight.has_more():
-                break
             if inflight.hits:
                 self._hits.add(inflight.hits)
                 inflight.hits = 0
@@ -308,9 +314,6 @@ class Front:
                 kind = type(action)
                 if kind is Answers:
                     self.clients.express.finish(action.answered)
-                elif kind is SendLone:
-                    self.clients.express.count()
-                    self._send(codec.encode_lone(action.requests))
                 elif kind is Finish:
                     if action.group != GROUP:
                         self.requests.finish(action.group, action.outcome)
@@ -323,14 +326,14 @@ class Front:
                     self._send([codec.encode_front_hello(action.hello)])
                 elif kind is SendCancel:
                     self._send(codec.encode_cancel(action.cancel.jobs))
-        if self.link is not None and (self.link.waiting > 0) != self.is_watching_room:
-            self.is_watching_room = not self.is_watching_room
-            self.poll.modify(self.link, select.EPOLLIN
-                             | (select.EPOLLOUT if self.is_watching_room else 0))
+            if not inflight.has_more():
+                return False
+        return True
 
     def _send(self, messages: list[bytes]) -> None:
         for message in messages:
-            self.link.send(message)
+            if not self.link.send(message):
+                self.link.watch(self.poll)
 
     # ---- master -------------------------------------------------------------------------
 
@@ -376,7 +379,7 @@ class Front:
 
     def _enter(self, phase: str, now: float) -> None:
         """Each phase implies that the server was ready once: a successor queues, as all did."""
-        self.phase = phase
+        self.phase, self._is_leaving = phase, phase in LEAVING
         self.inflight.set_ready(now)
         self.status.is_leaving = phase not in ("waiting", "rehearsal", "serving", "replaced")
         if phase in ("waiting", "rehearsal"):

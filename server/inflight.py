@@ -16,12 +16,12 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from server.actions import (Answer, Answers, Finish, Outcome, SendCancel, SendGroups, SendHello,
-                            SendLone)
+from server.actions import Answer, Answers, Finish, Outcome, SendCancel, SendGroups, SendHello
 from server.cache import Cache, key_of
-from server.held import HeldGroup, HeldJob, Lone, message_of
+from server.codec import LONE, read_lone
+from server.held import (HeldGroup, HeldJob, Limits, Lone, Packed, message_of,
+                         opened_at)
 from server.messages import (CACHE, FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFORE_ALONE, Cancel,
                              FrontHello, Group, Job, Notes, Reason, Refused, Result, Results, Row,
                              State)
@@ -30,22 +30,6 @@ from server.messages import (CACHE, FAULTS_TO_BLAME, HIGH, RESULT_OK, SENDS_BEFO
 RESEND_SLICE_JOBS = 256
 NEVER = math.inf
 _NO_ROOM = (NEVER, NEVER)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of a front; `max_jobs` and `max_bytes` are those of the dispatcher's queue.
-
-    With a cache, of `cache_bytes` in this front, the dispatcher is asked even while its queue is
-    full, for a text may have its answer there; then a front holds up to twice as much.
-    """
-
-    max_wait_ms: float = 2000.0
-    max_age_s: float = 60.0
-    outage_s: float = 10.0
-    max_jobs: int = 10_000
-    max_bytes: int = 64 << 20
-    cache_bytes: int = 0
 
 
 class InFlight:
@@ -61,13 +45,13 @@ class InFlight:
         self.stale_results = 0
         self.hits = 0                   # texts that this front itself knew the answer of
         self._known = Cache(limits.cache_bytes) if limits.cache_bytes else None
-        self._groups: dict[int, HeldGroup | Lone] = {}
-        self._jobs: dict[int, HeldJob | Lone] = {}
+        self._groups: dict[int, HeldGroup | Lone | Packed] = {}
+        self._jobs: dict[int, HeldJob | Lone | Packed] = {}
         self._next_job = 1
         self._bytes = 0
         self._is_linked = False
-        self._unsent: deque[HeldGroup | Lone] = deque()
-        self._unsent_lone: list[Lone] = []              # those never sent, and in flight
+        self._unsent: deque[HeldGroup | Lone | Packed] = deque()
+        self.unsent_lone: list[Packed] = []     # those that were never sent
         self._suspects: deque[HeldJob | Lone] = deque()
         self._alone: HeldJob | Lone | None = None
         # Dispatcher's incarnation → the job that it was given alone last, until it is judged.
@@ -101,23 +85,13 @@ class InFlight:
         """Why a new request would not be taken, known before it is even tokenised."""
         if not self.is_ready:
             return Outcome("not_ready", reason="the model is still being loaded", retry_ms=1000)
-        state, limits = self.state, self.limits
         self._note_service(now)
-        if now - self._served_at > limits.outage_s:
+        if now - self._served_at > self.limits.outage_s:
             return Outcome("outage", reason="no engine is running", retry_ms=1000)
-        wait_ms = state.backlog_high_ms if priority == HIGH else state.backlog_low_ms
-        times = 2
-        if self._known is None:
-            times = 1
-            if wait_ms > limits.max_wait_ms:
-                return Outcome("refused", reason="wait",
-                               retry_ms=int(wait_ms - limits.max_wait_ms) + 1)
-            if state.is_full:
-                return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
-        if self._groups and (len(self._jobs) >= times * limits.max_jobs
-                             or self._bytes >= times * limits.max_bytes):
-            return Outcome("refused", reason="full", retry_ms=int(wait_ms) + 1)
-        return None
+        state = self.state
+        return self.limits.refusal(
+            state.backlog_high_ms if priority == HIGH else state.backlog_low_ms, state.is_full,
+            len(self._jobs), self._bytes)
 
     def open(self, group: int, connection: int, priority: int, deadline: float | None,
              rows: Sequence[Row], now: float, partial: bool = False) -> None:
@@ -159,19 +133,18 @@ class InFlight:
                 answer = 0, RESULT_OK, CACHE, 0, 0, 0, 0, len(logits) // 4, logits
                 self._actions.append(Answers([(group, answer)]))
                 return
-        lone = Lone()
-        lone.group, lone.connection, lone.opened_at = group, connection, now
-        lone.priority, lone.deadline = priority, deadline
-        lone.job = number = self._next_job
-        lone.tokens, lone.split, lone.ids = tokens, split, ids
-        lone.sends = lone.deaths = lone.dispatcher_faults = 0
+        number, size = self._next_job, len(ids)
+        # As it travels: it has no deaths and is sent for the first time.
+        packed = (group, now, LONE.pack(group, connection, deadline, priority, number, tokens,
+                                        split, size, 0, 1), ids)
         self._next_job = number + 1
-        self._jobs[number] = self._groups[group] = lone
-        self._bytes += len(ids)
+        self._jobs[number] = self._groups[group] = packed
+        self._bytes += size
+        self.unsent_lone.append(packed)
         if deadline != NEVER:
             heapq.heappush(self.deadlines, (deadline, group))
-        if self._is_linked:
-            self._unsent_lone.append(lone)
+        if not self._is_linked:
+            self._unpack(packed)
 
     def _answer(self, held: HeldGroup, index: int, row: Row) -> bool:
         """Answers a row if its answer is known here."""
@@ -185,28 +158,43 @@ class InFlight:
 
     def cancel(self, group: int) -> None:
         """The client left: the group's queued work is cancelled and nothing is answered."""
-        held = self._groups.get(group)
+        held = self._held(group)
         if held is not None:
             self._forget(held)
+
+    def _held(self, group: int) -> HeldGroup | Lone | None:
+        held = self._groups.get(group)
+        return self._unpack(held) if type(held) is tuple else held
+
+    def _unpack(self, packed: Packed) -> Lone:
+        """The Lone, from now on, of a text that is in flight as Packed."""
+        lone = read_lone(packed)
+        lone.dispatcher_faults = 0
+        self._jobs[lone.job] = self._groups[lone.group] = lone
+        if packed in self.unsent_lone:
+            self.unsent_lone.remove(packed)     # it goes the way of the others
+            lone.sends = 0
+            if self._is_linked:
+                self._unsent.append(lone)
+        return lone
 
     def link_up(self, now: float) -> None:
         """A new link to a dispatcher: everything open is sent (again), in arrival order."""
         self._is_linked = True
         self._actions.append(SendHello(self.hello))
         self._unsent = deque(self._groups.values())
-        self._unsent_lone.clear()
         self._suspects.clear()
 
     def link_down(self, now: float) -> None:
         """The link ended: its dispatcher may be dead, which the master will tell."""
         self._note_service(now)
         self._is_linked = False
+        for packed in self.unsent_lone.copy():
+            self._held(packed[0])
         self._unsent.clear()
-        self._unsent_lone.clear()
         self._cancelled.clear()
         # What was still to be sent on it is sent again with the next.
-        self._actions = [action for action in self._actions
-                         if isinstance(action, (Answers, Finish))]
+        self._actions = [one for one in self._actions if isinstance(one, (Answers, Finish))]
         self._alone = None
         self.state = State(self.state.ready, 0, 0, 0.0, 0.0)
         self._waits_ms = _NO_ROOM
@@ -224,9 +212,11 @@ class InFlight:
     def receive(self, message: object, now: float) -> None:
         """A decoded message of the dispatcher; kinds that a front never gets are ignored."""
         if isinstance(message, Results):
-            self.take_answers([(r.job, r.status, r.kind, r.engine, r.batch_size, r.queue_us,
-                                r.infer_us, len(r.logits) // 4, r.logits)
-                               for r in message.results])
+            answered = self.take_answers([
+                (r.job, r.status, r.kind, r.engine, r.batch_size, r.queue_us, r.infer_us,
+                 len(r.logits) // 4, r.logits) for r in message.results])
+            if answered:
+                self._actions.append(Answers(answered))
         elif isinstance(message, State):
             self._note_service(now)
             self.state = message
@@ -236,53 +226,52 @@ class InFlight:
             self._note_service(now)
         elif isinstance(message, Refused):
             for refusal in message.refusals:
-                held = self._groups.get(refusal.group)
+                held = self._held(refusal.group)
                 if held is not None:
                     self._finish(held, Outcome("refused", (), Reason(refusal.reason).name.lower(),
                                                refusal.retry_ms))
         elif isinstance(message, Notes):
             for note in message.notes:
                 job = self._jobs.get(note.job)
+                job = self._unpack(job) if type(job) is tuple else job
                 if job is not None:
                     job.deaths = max(job.deaths, note.deaths)
                     if job.deaths >= FAULTS_TO_BLAME:
                         self._fail(job)
 
-    def take_answers(self, answers: Sequence[Answer]) -> None:
-        """Results of the dispatcher, as codec.read_answers gives them."""
-        jobs, groups, answered = self._jobs, self._groups, []
+    def take_answers(self, answers: Sequence[Answer]) -> list[tuple[int, Answer]]:
+        """Results of the dispatcher, as codec.read_answers gives them; the groups that were opened
+        as lone texts and are answered now, as in Answers."""
+        jobs, groups, freed = self._jobs, self._groups, 0
+        answered: list[tuple[int, Answer]] = []
         for answer in answers:
             number = answer[0]
-            job = jobs.get(number)
-            if type(job) is not Lone or answer[1] != RESULT_OK:
-                self._take_result(job, answer)
-                continue
-            group = job.group
-            del jobs[number], groups[group]
-            self._bytes -= len(job.ids)
-            if job is self._alone:
-                self._alone = None
-            if answer[2] == CACHE and self._known is not None:
-                self._known.put(key_of(job), answer[8])
-            answered.append((group, answer))
-        if answered:
-            self._actions.append(Answers(answered))
+            packed = jobs.get(number)
+            if type(packed) is tuple and answer[1] == RESULT_OK and answer[2] != CACHE:
+                group, _, _, ids = packed
+                del jobs[number], groups[group]
+                freed += len(ids)
+                answered.append((group, answer))
+            elif self._take_result(packed, answer):
+                answered.append((packed[0] if type(packed) is tuple else packed.group, answer))
+        self._bytes -= freed
+        return answered
 
     def tick(self, now: float) -> None:
         """Ends what has passed its deadline or its age."""
         while self.deadlines and self.deadlines[0][0] <= now:
-            held = self._groups.get(heapq.heappop(self.deadlines)[1])
+            held = self._held(heapq.heappop(self.deadlines)[1])
             if held is not None:
                 self._finish(held, Outcome("deadline"))
         while self._groups:
-            oldest = next(iter(self._groups.values()))
-            if oldest.opened_at + self.limits.max_age_s > now:
+            oldest = next(iter(self._groups))
+            if opened_at(self._groups[oldest]) + self.limits.max_age_s > now:
                 break
-            self._finish(oldest, Outcome("aged", retry_ms=1000))
+            self._finish(self._held(oldest), Outcome("aged", retry_ms=1000))
 
     def has_more(self) -> bool:
         """Whether `take_actions` has anything."""
-        return bool(self._unsent_lone or self._actions or self._unsent or self._cancelled
+        return bool(self._actions or self._unsent or self._cancelled or self.unsent_lone
                     or (self._suspects and self._may_send_suspect()))
 
     def due_at(self) -> float:
@@ -291,7 +280,7 @@ class InFlight:
         while deadlines and deadlines[0][1] not in self._groups:
             heapq.heappop(deadlines)
         for held in self._groups.values():      # the oldest
-            due = held.opened_at + self.limits.max_age_s
+            due = opened_at(held) + self.limits.max_age_s
             break
         return min(due, deadlines[0][0]) if deadlines else due
 
@@ -300,17 +289,17 @@ class InFlight:
         due = now if self.has_more() else self.due_at()
         return None if due == NEVER else due
 
+    def take_lone(self) -> list[Packed]:
+        """The lone texts that are to be sent (codec.encode_lone)."""
+        unsent, self.unsent_lone = self.unsent_lone, []
+        return unsent
+
     def take_actions(self) -> list[object]:
-        """What to do now, in order: what ended, then what is to be sent."""
+        """What to do now, in order: what ended, then what is to be sent beside `take_lone`."""
         if self._is_linked:
             if self._cancelled:
                 self._actions.append(SendCancel(Cancel(self._cancelled)))
                 self._cancelled = []
-            if self._unsent_lone:
-                for lone in self._unsent_lone:
-                    lone.sends = 1
-                self._actions.append(SendLone(self._unsent_lone))
-                self._unsent_lone = []
             if self._unsent or self._suspects:
                 groups = self._next_groups()
                 if groups:
@@ -322,6 +311,10 @@ class InFlight:
         groups, budget = [], RESEND_SLICE_JOBS
         while self._unsent and budget > 0:
             held = self._unsent.popleft()
+            if type(held) is tuple:
+                held = self._held(held[0])
+                if held is None:
+                    continue
             if not held.jobs[0].sends:      # never sent; then it is whole, or has ended
                 if held.group in self._groups:
                     for job in held.jobs:
@@ -347,18 +340,25 @@ class InFlight:
         which life it is, so that nobody is blamed for the death of another."""
         return self._alone is None and self.state.incarnation > 0
 
-    def _take_result(self, job: HeldJob | Lone | None, answer: Answer) -> None:
-        number, status, kind, engine, batch_size, queue_us, infer_us, _, logits = answer
+    def _take_result(self, job: HeldJob | Lone | Packed | None, answer: Answer) -> bool:
+        """Takes any result; whether it answers a lone text."""
         if job is None:
             self.stale_results += 1
-        elif status != RESULT_OK:
+            return False
+        if type(job) is tuple:
+            job = self._unpack(job)
+        if answer[1] != RESULT_OK:
             self._fail(job)
-        else:
-            if kind == CACHE and self._known is not None:
-                self._known.put(key_of(job), logits)
-            job.held.results[job.index] = Result(number, status, kind, engine, batch_size,
-                                                 queue_us, infer_us, logits)
-            self._close(job)
+            return False
+        if answer[2] == CACHE and self._known is not None:
+            self._known.put(key_of(job), answer[8])
+        if type(job) is Lone:
+            self._drop(job)
+            del self._groups[job.group]
+            return True
+        job.held.results[job.index] = Result(*answer[:7], answer[8])
+        self._close(job)
+        return False
 
     def _fail(self, job: HeldJob | Lone) -> None:
         if job.held.partial:
@@ -381,8 +381,6 @@ class InFlight:
 
     def _forget(self, held: HeldGroup | Lone) -> None:
         del self._groups[held.group]
-        if held in self._unsent_lone:
-            self._unsent_lone.remove(held)
         for job in held.jobs:
             if job.job in self._jobs:
                 self._drop(job)

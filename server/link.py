@@ -5,6 +5,7 @@ wait in its backlog while no dispatcher lives. Peers of another user are turned 
 """
 
 import os
+import select
 import socket
 import struct
 from collections import deque
@@ -58,6 +59,7 @@ class Link:
         self.socket = sock
         self._waiting: deque[bytes] = deque()
         self._is_broken = False
+        self._is_watched_for_room = False
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -73,6 +75,14 @@ class Link:
             return True
         self._waiting.append(message)
         return False
+
+    def watch(self, poll: select.epoll) -> None:
+        """Has `poll`, where the link is watched for messages, watch it for room exactly while
+        something waits for it."""
+        wanted = bool(self._waiting)
+        if wanted != self._is_watched_for_room:
+            self._is_watched_for_room = wanted
+            poll.modify(self.socket, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def flush(self) -> None:
         waiting = self._waiting

@@ -17,7 +17,8 @@ from loader.tokenizers.table import open_tokenizer
 from model.families.echo import echo_logits
 from model.families.table import FAMILIES
 from model.grid import buckets
-from server.actions import Answers, Finish, SendCancel, SendGroups, SendLone
+from server.actions import Answers, Finish, SendCancel, SendGroups
+from server import codec
 from server.cache import share_out
 from server.classify import Classifier
 from server.clients import Clients
@@ -113,19 +114,23 @@ class Desk:
         self.longest_turn_s = max(self.longest_turn_s, time.perf_counter() - begun)
 
     def act(self) -> None:
+        if self.inflight.unsent_lone:
+            self.clients.express.count()
+            self._send(list(map(codec.read_lone, self.inflight.take_lone())))
         for _ in range(2):
             for action in self.inflight.take_actions():
                 if isinstance(action, Finish):
                     self.requests.finish(action.group, action.outcome)
                 elif isinstance(action, Answers):
                     self.clients.express.finish(action.answered)
-                elif isinstance(action, (SendGroups, SendLone)):
-                    self.clients.express.count()
-                    groups = action.groups if isinstance(action, SendGroups) else action.requests
-                    self.groups += groups
-                    self.jobs += [job for group in groups for job in group.jobs]
+                elif isinstance(action, SendGroups):
+                    self._send(action.groups)
                 elif isinstance(action, SendCancel):
                     self._cancel(set(action.cancel.jobs))
+
+    def _send(self, groups: list) -> None:
+        self.groups += groups
+        self.jobs += [job for group in groups for job in group.jobs]
 
     def _cancel(self, numbers: set[int]) -> None:
         self.cancelled += sorted(numbers)

@@ -7,7 +7,6 @@ import pytest
 
 from server import codec
 from server.dispatch import Answered
-from server.held import Lone
 from server.messages import (GPU, LIMIT_BYTES, RESULT_OK, VERSION, Batch, Cancel, Done, EngineHello,
                              Failed, FrontHello, Group, Job, LoneJobs, MessageError, Note, Notes,
                              PackedBatch, Refusal, Refused, Result, Results, Row, State)
@@ -40,14 +39,11 @@ def test_codec_jobs_random_groups_survive_and_keep_the_limit():
         assert list(joined.values()) == groups
 
 
-def as_lone(group):
-    lone, job = Lone(), group.jobs[0]
-    for name in ("group", "connection", "priority", "deadline"):
-        setattr(lone, name, getattr(group, name))
-    for name in ("job", "tokens", "split", "ids",
-                 "deaths", "sends"):
-        setattr(lone, name, getattr(job, name))
-    return lone
+def packed(group):
+    job = group.jobs[0]
+    return group.group, 1.5, codec.LONE.pack(
+        group.group, group.connection, group.deadline, group.priority, job.job, job.tokens,
+        job.split, len(job.ids), job.deaths, job.sends), job.ids
 
 
 def test_codec_lone_requests_travel_as_groups_of_one():
@@ -55,7 +51,13 @@ def test_codec_lone_requests_travel_as_groups_of_one():
     for _ in range(50):
         groups = [Group(one.group, one.connection, one.priority, one.deadline, 1, one.jobs[:1])
                   for one in random_groups(rng)]
-        messages = codec.encode_lone(list(map(as_lone, groups)))
+        entries = list(map(packed, groups))
+        for group, lone in zip(groups, map(codec.read_lone, entries)):
+            assert all(getattr(lone, name) == getattr(group, name)
+                       for name in ("group", "connection", "priority", "deadline", "count"))
+            assert all(getattr(lone, name) == getattr(group.jobs[0], name)
+                       for name in ("job", "tokens", "split", "ids", "deaths", "sends"))
+        messages = codec.encode_lone(entries)
         assert max(map(len, messages)) <= LIMIT_BYTES
         read = list(map(codec.decode, messages))
         assert [one for each in read for one in (
@@ -154,7 +156,7 @@ def test_codec_every_cut_and_any_flipped_byte_is_a_message_or_refused():
     rng = random.Random(5)
     samples = [
         *codec.encode_jobs(random_groups(rng))[:1],
-        *codec.encode_lone([as_lone(one) for one in random_groups(rng)
+        *codec.encode_lone([packed(one) for one in random_groups(rng)
                             if len(one.jobs[0].ids) < 2000][:3]),
         *codec.encode_results([Result(1, 0, 0, 1, 8, 10, 20, b"\1\2\3\4")]),
         codec.encode_batch(Batch(7, 1, [Row(3, 3, b"abcdef")])),

@@ -73,7 +73,7 @@ def play(desk, steps, is_short):
     clients, heard = [desk.connect() for _ in range(4)], []
     if not is_short:
         desk.clients.express = type("NoExpress", (Express,), {
-            "take": lambda *_: False})(None, 0, None, desk.requests.classifier, desk.requests, None)
+            "take": lambda *_: None})(None, 0, None, desk.requests.classifier, desk.requests, None)
     for kind, *given in steps:
         if kind == "say":
             try:
@@ -144,7 +144,7 @@ def test_express_does_what_the_general_way_does(make_desk, monkeypatch, seed,   
     taken, real = [], Express.take
     monkeypatch.setattr(Express, "take", lambda *given: taken.append(real(*given)) or taken[-1])
     assert play(make_desk("--truncate", truncate), steps, True) == general
-    assert taken.count(True) > 5 and taken.count(False) > 10
+    assert len(taken) - taken.count(None) > 5 and taken.count(None) > 10
 
 
 def test_express_body_past_the_limit_is_refused_under_a_known_head(make_desk):      # noqa: F811

@@ -1,7 +1,7 @@
 """The front of the simulation: the real requests in flight, with clients, doors and a rehearsal."""
 
 from server import codec
-from server.actions import (Answers, Finish, Outcome, SendCancel, SendGroups, SendHello, SendLone)
+from server.actions import (Answers, Finish, Outcome, SendCancel, SendGroups, SendHello)
 from server.inflight import NEVER, InFlight
 from server.messages import Notes, Result, Results, Row
 from tests.simulate.roles import House, stamped
@@ -112,7 +112,7 @@ class Front(Process):
         for data in codec.encode_results(message.results) if isinstance(message, Results) else ():
             answers = codec.read_answers(data)
             if answers is not None:
-                self.held.take_answers(answers)
+                self._answer(self.held.take_answers(answers), now)
             else:
                 self.held.receive(codec.decode(data), now)
         if not isinstance(message, Results):
@@ -141,19 +141,22 @@ class Front(Process):
                 # What travels is a copy, as it is between processes.
                 for message in codec.encode_jobs(action.groups):
                     self.link.send(codec.decode(message))
-            elif isinstance(action, SendLone):
-                for message in codec.encode_lone(action.requests):
-                    self.link.send(codec.decode(message))
             elif isinstance(action, SendCancel):
                 self.house.reached["cancel"] += 1
                 self.link.send(action.cancel)
             elif isinstance(action, Answers):
-                for group, (*head, _, logits) in action.answered:
-                    self._finish(group, Outcome("ok", [Result(*head, logits)]), now)
+                self._answer(action.answered, now)
             elif isinstance(action, Finish):
                 self._finish(action.group, action.outcome, now)
+        if self.held.unsent_lone:
+            for message in codec.encode_lone(self.held.take_lone()):
+                self.link.send(codec.decode(message))
         self.house.reached["stale result"] += self.held.stale_results - self.stale_seen
         self.stale_seen = self.held.stale_results
+
+    def _answer(self, answered: list, now: float) -> None:
+        for group, (*head, _, logits) in answered:
+            self._finish(group, Outcome("ok", [Result(*head, logits)]), now)
 
     def _finish(self, group: int, outcome: object, now: float) -> None:
         if outcome.kind == "deadline" and any(

@@ -52,6 +52,8 @@ class House:
     def real_faults(self, front: Process, job: int) -> int | None:
         """The faults of an open job of a front; None for one that it does not hold any more."""
         held = front.held._jobs.get(job)
+        if type(held) is tuple:
+            held = codec.read_lone(held)
         return None if held is None else self.faults[held.ids]
 
     def connect(self, end: End, generation: int) -> None:
