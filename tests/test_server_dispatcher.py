@@ -8,7 +8,6 @@ import pytest
 
 from server import codec, link
 from server.dispatcher import Dispatcher
-from server.held import Lone
 from server.messages import (CACHE, LOW, Done, EngineHello, FrontHello, Group, Job, PackedBatch,
                              State)
 from server.metrics import Registry
@@ -43,11 +42,9 @@ def desk(request):
 
 def lone(job):
     """A front's request of one text, as most are."""
-    one = Lone()
-    one.group, one.connection, one.priority, one.deadline = job + 10, job, LOW, math.inf
-    one.job, one.tokens, one.split, one.ids = job, 2, 2, b"%4d" % job
-    one.sends, one.deaths = 1, 0
-    return one
+    ids = b"%4d" % job
+    return job + 10, 0.0, codec.LONE.pack(job + 10, job, math.inf, LOW, job, 2, 2, len(ids), 0,
+                                          1), ids
 
 
 def test_dispatcher_link_replaced_in_the_turn_it_spoke_is_not_read(desk):
@@ -121,7 +118,7 @@ def test_dispatcher_lone_jobs_are_answered_each_with_its_logits_and_counted(desk
     front.send(*codec.encode_lone([lone(job) for job in range(1, 6)]))
     dispatcher.turn()
     (batch,) = map(codec.decode, engine.receive()[0])
-    assert batch.ids == b"".join(lone(job).ids for job in range(1, 6)) and batch.sizes == [4] * 5
+    assert batch.ids == b"".join(b"%4d" % job for job in range(1, 6)) and batch.sizes == [4] * 5
     front.send(*codec.encode_lone([lone(job) for job in range(6, 9)]))
     dispatcher.turn()
     logits = [bytes([job]) * 8 for job in range(1, 6)]

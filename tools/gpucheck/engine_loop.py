@@ -59,7 +59,7 @@ def measure(program: LanePrograms, card: dict[str, Any], shape: Shape, seconds: 
             stdout=subprocess.PIPE, pass_fds=(listener.fileno(), ours.fileno()))
         spec = ChildSpec("gpu_engine", 0, 1, 1, None, theirs, registry.page("gpu_engine", 0),
                          registry, name, os.getppid())
-        engine = GpuEngine(spec, {**card, "id_bytes": 2}, program, _fall)
+        engine = GpuEngine(spec, card, program, _fall)
         try:
             engine.serve()
         finally:

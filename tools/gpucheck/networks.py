@@ -54,7 +54,7 @@ def random_model(net: Net, seed: int = 0) -> Model:
     most = family.positions(settings)
     card = {"family": "bert", "labels": [f"label {number}" for number in range(LABELS)],
             "settings": settings, "max_tokens": most, "vocab_size": settings["vocab"],
-            "precision": "fp32", "buckets": buckets(most)}
+            "id_bytes": 2, "precision": "fp32", "buckets": buckets(most)}
     return Model(net.name, card, image)
 
 
