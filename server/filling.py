@@ -20,6 +20,8 @@ from server.turns import Entry
 # to a longer one, for what is sent ahead meets no company: where 32 clients of a small model wait
 # for their answers, batches were half as large and 7-10 % fewer requests were served.
 SHORT_BATCH_MS = 1.5
+# So little is not shared between idle engines: waking another one costs as much as it saves.
+WHOLE_MS = 0.5
 # A parked engine has given its memory back: its first batch takes about twice as long, and those
 # who wait have waited for a GPU before.
 COLD_CAP_MS = BATCH_CAP_MS / 2
@@ -71,11 +73,15 @@ class Filling:
                 entries = queue.choose_suspects(pool.costs[CPU], rows, now)
                 if not entries and not are_parked:
                     cap_ms = COLD_CAP_MS if engine.is_cold else self._cap_ms(len(serving), now)
-                    chosen = pool.costs[CPU], rows, 1 / max(idle, 1), cap_ms
+                    chosen = pool.costs[CPU], rows, self._share(idle), cap_ms
                     entries = queue.choose_blocks(*chosen) or queue.choose(*chosen, now)
                 self._run(engine, entries, now)
                 if not (queue.count or are_parked):
                     return
+
+    def _share(self, idle: int) -> float:
+        """Of what waits, for one of so many idle engines."""
+        return 1.0 if sum(self._queue.backlog_ms) < WHOLE_MS else 1 / max(idle, 1)
 
     def _holds(self, engine: LinkedEngine, now: float) -> bool:
         """Whether the one free CPU engine is kept for those who come back; nobody of high waits."""
