@@ -26,6 +26,8 @@ LONGEST_WAIT_S = 0.5
 # How often a turn looks whether more has come before it acts. It takes one message a look from each
 # link: to look once for all costs less than to read each until it has nothing.
 LOOKS_A_TURN = 4
+# Behind a longer batch nobody should have to wait for the core.
+SHORT_S = 0.002
 
 
 @dataclass(slots=True, eq=False)
@@ -229,7 +231,7 @@ class Dispatcher:
             self._send(peer)
         for batch in measured:      # nobody waits for these
             self.metrics.batch(batch)
-            self.wakeups.count(batch.size)
+            self.wakeups.count(batch.size if batch.infer_s < SHORT_S else 0)
         if self.scheduler.recomputed != self.recomputed:
             self.metrics.recomputed(self.scheduler.recomputed - self.recomputed)
             self.recomputed = self.scheduler.recomputed
