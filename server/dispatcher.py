@@ -41,7 +41,6 @@ class _Peer:
     results: list[bytes] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
-    is_watched_for_room: bool = False
 
 
 def run(spec: ChildSpec) -> None:
@@ -129,7 +128,7 @@ class Dispatcher:
     def _serve(self, peer: _Peer, mask: int, now: float) -> None:
         if mask & EPOLLOUT:
             peer.link.flush()
-            self._watch(peer)
+            peer.link.watch(self.epoll)
         if mask & ~EPOLLOUT:
             self._read(peer, now)
 
@@ -248,14 +247,7 @@ class Dispatcher:
 
     def _say(self, peer: _Peer, message: bytes) -> None:
         if not peer.link.send(message):
-            self._watch(peer)
-
-    def _watch(self, peer: _Peer) -> None:
-        """Watches a link for room exactly while something waits for it."""
-        wanted = peer.link.waiting > 0
-        if wanted != peer.is_watched_for_room:
-            peer.is_watched_for_room = wanted
-            self.epoll.modify(peer.link, EPOLLIN | (EPOLLOUT if wanted else 0))
+            peer.link.watch(self.epoll)
 
 
 def _collect(peer: _Peer, action: Answered | SendResults | SendRefused | SendNotes) -> None:
